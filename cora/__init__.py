@@ -1,0 +1,95 @@
+"""cora: a compiler for ragged tensors.
+
+Define operators over dimensions whose size depends on other dimensions, schedule them, build them once, and run
+them on every batch. The public program is in the README; the architecture in docs/architecture.md.
+"""
+
+from cora.errors import CoraError, InternalError, ScheduleError, UnsupportedError, UserError
+from cora.interp import interpret
+from cora.ir.tensor import Tensor
+from cora.lang.define import compute, lengths, placeholder, size
+from cora.lang.define import dim as Dim  # noqa: N812  (it makes a Dim, as a constructor would)
+from cora.lang.ops import (
+    abs,
+    argmax,
+    argmin,
+    cast,
+    equal,
+    erf,
+    exp,
+    gelu,
+    log,
+    max,
+    maximum,
+    mean,
+    min,
+    minimum,
+    not_equal,
+    prod,
+    rsqrt,
+    sigmoid,
+    sqrt,
+    sum,
+    tanh,
+    where,
+)
+from cora.runtime.build import build, load
+from cora.runtime.kernel import Kernel
+from cora.runtime.plan import Plan, plan
+from cora.schedule.schedule import Schedule, from_json, schedule
+from cora.settings import Settings
+from cora.storage.array import RaggedArray, ragged
+from cora.storage.layout import Layout, Pad
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CoraError",
+    "Dim",
+    "InternalError",
+    "Kernel",
+    "Layout",
+    "Pad",
+    "Plan",
+    "RaggedArray",
+    "Schedule",
+    "ScheduleError",
+    "Settings",
+    "Tensor",
+    "UnsupportedError",
+    "UserError",
+    "__version__",
+    "abs",
+    "argmax",
+    "argmin",
+    "build",
+    "cast",
+    "compute",
+    "equal",
+    "erf",
+    "exp",
+    "from_json",
+    "gelu",
+    "interpret",
+    "lengths",
+    "load",
+    "log",
+    "max",
+    "maximum",
+    "mean",
+    "min",
+    "minimum",
+    "not_equal",
+    "placeholder",
+    "plan",
+    "prod",
+    "ragged",
+    "rsqrt",
+    "schedule",
+    "sigmoid",
+    "size",
+    "sqrt",
+    "sum",
+    "tanh",
+    "where",
+]

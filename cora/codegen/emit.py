@@ -1,0 +1,176 @@
+"""Lowered functions to TIR that LLVM code generation takes once the arguments are packed: no pass is needed.
+
+So everything that passes would do is done here: flat one-dimensional buffers, explicit vectors (Ramp and
+Broadcast), unrolling, truncated division, masks, vector functions. See `values` for how lanes are treated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import tvm
+from tvm import tirx as T  # noqa: N812
+
+from cora.codegen import arith, memory
+from cora.codegen.abi import param_dtype
+from cora.codegen.emit_expr import bound, evaluate, find, restrict
+from cora.codegen.nodes import TirBuffer, i64, int_value
+from cora.codegen.scope import Names, Scope
+from cora.codegen.values import Context, Value, index_constant
+from cora.errors import InternalError
+from cora.ir import dtypes
+from cora.ir.expr import Const, Expr
+from cora.ir.stmt import Alloc, Block, Buffer, For, Function, If, Let, LoopKind, Stmt, Store, map_stmt
+from cora.ir.visit import substitute
+
+#: The most lanes of one vector value; 64 elements of 8 bytes fill half of the widest register file.
+MAX_LANES = 64
+
+
+def emit(function: Function) -> tvm.tirx.PrimFunc:
+    """The TIR of `function`: parameters as in `cora.codegen.abi`.
+
+    Raises InternalError for a program that breaks the rules of `cora.ir.stmt`.
+    """
+    if not function.name.isidentifier():
+        raise InternalError(f"function {function.name!r}: the name must be an identifier")
+    names = Names()
+    params = [_parameter(names, b) for b in function.buffers]
+    sizes = [T.Var(names.fresh(s.name), "int64") for s in function.sizes]
+    scope = Scope(names)
+    context = Context(
+        scope,
+        {
+            s: Value(var, "int64", nonneg=True, small=True)
+            for s, var in zip(function.sizes, sizes, strict=True)
+        },
+        dict(zip(function.buffers, params, strict=True)),
+    )
+    _stmt(context, function.body)
+    attrs = tvm.ir.make_node("ir.DictAttrs", **{"global_symbol": function.name, "tirx.noalias": True})
+    result = T.PrimFunc([*params, *sizes], scope.stmt(), attrs=attrs)
+    if not tvm.tirx.analysis.verify_well_formed(result, assert_mode=False):
+        raise InternalError(f"function '{function.name}' gives ill-formed TIR:\n{result.script()}")
+    return result
+
+
+def _parameter(names: Names, buffer: Buffer) -> TirBuffer:
+    """A flat parameter: its length is read from the argument, its alignment is that of one element."""
+    if buffer.scope == "local":
+        raise InternalError(f"parameter '{buffer.name}' must not be local")
+    name = names.fresh(buffer.name)
+    length = T.Var(names.fresh(f"{name}_length"), "int64")
+    stored = param_dtype(buffer.dtype)
+    alignment = dtypes.itemsize(buffer.dtype)
+    return T.decl_buffer((length,), stored, name, data_alignment=alignment)
+
+
+def _stmt(c: Context, s: Stmt) -> None:
+    match s:
+        case Block(stmts=stmts):
+            for inner in stmts:
+                _stmt(c, inner)
+        case Let(var=var, value=e, body=body):
+            value = bound(c, arith.convert(evaluate(c, e), var.dtype), var.name)
+            _stmt(c.with_value(var, value), body)
+        case Store(buffer=buffer, offset=offset, value=e):
+            place = evaluate(c, offset)
+            memory.store(c, find(c, buffer), buffer.dtype, place, evaluate(c, e))
+        case If():
+            _if(c, s)
+        case Alloc(buffer=buffer, body=body):
+            _alloc(c, buffer, body)
+        case For(kind=LoopKind.VECTOR):
+            _vector(c, s)
+        case For(kind=LoopKind.UNROLL):
+            _unroll(c, s)
+        case For():
+            _loop(c, s)
+
+
+def _if(c: Context, s: If) -> None:
+    cond = bound(c, evaluate(c, s.cond), "cond")
+    if cond.uniform:
+        then = c.child()
+        _stmt(then, s.then)
+        if s.other is None:
+            c.scope.add(T.IfThenElse(cond.tir, then.scope.stmt(), None))
+            return
+        other = c.child()
+        _stmt(other, s.other)
+        c.scope.add(T.IfThenElse(cond.tir, then.scope.stmt(), other.scope.stmt()))
+        return
+    # Both masks come first: the statements of one branch may change what the condition reads.
+    inner = restrict(c, cond)
+    outer = None if s.other is None else restrict(c, arith.unary(c.scope, "not", cond))
+    _stmt(inner, s.then)
+    if outer is not None and s.other is not None:
+        _stmt(outer, s.other)
+
+
+def _alloc(c: Context, buffer: Buffer, body: Stmt) -> None:
+    if c.lanes > 1:
+        raise InternalError(f"local buffer '{buffer.name}' is allocated inside a vector loop")
+    if not isinstance(buffer.size, Const):
+        raise InternalError(f"local buffer '{buffer.name}': the size must be a constant; got {buffer.size}")
+    inner = c.child()
+    local = inner.scope.alloc(buffer.name, param_dtype(buffer.dtype), int(buffer.size.value))
+    _stmt(replace(inner, buffers={**inner.buffers, buffer: local}), body)
+    c.scope.add(inner.scope.stmt())
+
+
+def _loop(c: Context, s: For) -> None:
+    if c.lanes > 1:
+        raise InternalError(f"loop '{s.var.name}' stands inside a vector loop")
+    parallel = s.kind is LoopKind.PARALLEL
+    if parallel and c.in_parallel:
+        raise InternalError(f"parallel loop '{s.var.name}' stands inside another parallel loop")
+    begin, end = evaluate(c, s.begin), evaluate(c, s.end)
+    if parallel and int_value(begin.tir) != 0:
+        raise InternalError(f"parallel loop '{s.var.name}' must begin at 0; it begins at {s.begin}")
+    extent = arith.binary(c.scope, "sub", end, begin).tir
+    if parallel:
+        extent = T.Max(extent, i64(0))
+    var = c.scope.var(s.var.name, "int64")
+    inner = replace(c.child(), in_parallel=c.in_parallel or parallel)
+    value = Value(var, "int64", nonneg=begin.nonneg, small=True)
+    _stmt(inner.with_value(s.var, value), s.body)
+    kind = T.ForKind.PARALLEL if parallel else T.ForKind.SERIAL
+    c.scope.add(T.For(var, begin.tir, extent, kind, inner.scope.stmt()))
+
+
+def _vector(c: Context, s: For) -> None:
+    match s.begin, s.end:
+        case Const(value=0), Const(value=int(lanes)) if _is_lane_count(lanes):
+            pass
+        case _:
+            raise InternalError(
+                f"vector loop '{s.var.name}': expected 0..n for a power of two n <= {MAX_LANES}; "
+                f"got {s.begin}..{s.end}"
+            )
+    if c.lanes > 1:
+        raise InternalError(f"vector loop '{s.var.name}' stands inside another vector loop")
+    if lanes == 1:
+        _stmt(c.with_value(s.var, index_constant(0)), s.body)
+        return
+    lane = Value(i64(0), "int64", lanes, 1, nonneg=True, small=True)
+    _stmt(replace(c.with_value(s.var, lane), lanes=lanes), s.body)
+
+
+def _is_lane_count(lanes: int) -> bool:
+    return 1 <= lanes <= MAX_LANES and lanes & (lanes - 1) == 0
+
+
+def _unroll(c: Context, s: For) -> None:
+    match s.begin, s.end:
+        case Const(value=int(begin)), Const(value=int(end)):
+            for k in range(begin, end):
+                _stmt(c, _with_constant(s.body, {s.var: Const(k, s.var.dtype)}))
+        case _:
+            raise InternalError(
+                f"unrolled loop '{s.var.name}': expected constant bounds; got {s.begin}..{s.end}"
+            )
+
+
+def _with_constant(s: Stmt, values: dict[Expr, Expr]) -> Stmt:
+    return map_stmt(s, lambda t: _with_constant(t, values), lambda e: substitute(e, values))

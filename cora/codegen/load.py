@@ -1,0 +1,81 @@
+"""Loads shared libraries with the TVM run time alone: `import tvm` takes longer than a whole cached start.
+
+The number of threads is fixed when TVM's pool starts, and half the processors by TVM's own choice. So before the
+run time is loaded, TVM_NUM_THREADS is set to the number of processors that this process may run on
+(`os.sched_getaffinity`), unless TVM_NUM_THREADS or OMP_NUM_THREADS is set already. TVM would pin its workers to
+processors 0, 1, ... and give the calling thread all processors, whatever the affinity; so TVM_BIND_THREADS is set
+to 0, unless it is set already. Both stay in the environment of the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cora.errors import CoraError, InternalError, UserError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Library:
+    """A loaded shared library; it stays loaded for the life of the process."""
+
+    path: Path
+    _module: Any
+
+    def function(self, name: str) -> Callable[..., None]:
+        """The function `name`; InternalError if the library does not have it."""
+        found: Callable[..., None] | None = None
+        if self._module.implements_function(name):
+            found = self._module.get_function(name)
+        if found is None:
+            raise InternalError(f"{self.path} has no function '{name}'")
+        return found
+
+
+@cache
+def start_runtime() -> None:
+    """Load the TVM run time, once, with the threads set; UserError if TVM is not installed."""
+    configure_threads()
+    import tvm_ffi  # noqa: F401, PLC0415  (its library must come first)
+
+    ctypes.CDLL(str(runtime_path()), ctypes.RTLD_GLOBAL)
+
+
+def configure_threads() -> None:
+    """Set the environment variables that TVM's thread pool reads, as the module says."""
+    if "TVM_NUM_THREADS" not in os.environ and "OMP_NUM_THREADS" not in os.environ:
+        os.environ["TVM_NUM_THREADS"] = str(len(os.sched_getaffinity(0)))
+    os.environ.setdefault("TVM_BIND_THREADS", "0")
+
+
+def runtime_path() -> Path:
+    """Where libtvm_runtime.so lies; UserError if TVM is not installed."""
+    spec = importlib.util.find_spec("tvm")
+    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+    for folder in folders:
+        path = Path(folder, "lib", "libtvm_runtime.so")
+        if path.exists():
+            return path
+    raise UserError(
+        f"the TVM run time was not found: expected lib/libtvm_runtime.so in {folders or 'package tvm'}"
+    )
+
+
+def load(path: Path) -> Library:
+    """The library at `path`; UserError if it cannot be loaded here (no such file, a missing symbol)."""
+    start_runtime()
+    import tvm_ffi
+
+    try:
+        module = tvm_ffi.load_module(str(path))
+    except (RuntimeError, OSError) as error:
+        if isinstance(error, CoraError):
+            raise
+        raise UserError(f"cannot load {path}: {error}") from error
+    return Library(path, module)

@@ -1,0 +1,150 @@
+"""Walking and rewriting expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from cora.ir.expr import (
+    Access,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Dim,
+    Expr,
+    LaneReduce,
+    Read,
+    Reduce,
+    Select,
+    Size,
+    Unary,
+    Var,
+    binary,
+    cast,
+    select,
+    unary,
+)
+
+
+def children(e: Expr) -> tuple[Expr, ...]:
+    """The direct sub-expressions. The extent of a Dim and the dims of a Reduce are not among them."""
+    match e:
+        case Binary(a=a, b=b):
+            return a, b
+        case Unary(a=a) | Cast(a=a):
+            return (a,)
+        case Select(cond=c, then=a, other=b):
+            return c, a, b
+        case Call(args=args):
+            return args
+        case Access(indices=indices):
+            return indices
+        case Reduce(body=body):
+            return (body,)
+        case Read(offset=offset) | LaneReduce(offset=offset):
+            return (offset,)
+        case _:
+            return ()
+
+
+def rebuild(e: Expr, parts: tuple[Expr, ...]) -> Expr:
+    """`e` with its direct sub-expressions replaced; trivial cases fold again."""
+    match e:
+        case Binary(op=op):
+            return binary(op, *parts)
+        case Unary(op=op):
+            return unary(op, *parts)
+        case Cast(type=t):
+            return cast(t, *parts)
+        case Select():
+            return select(*parts)
+        case Call(fun=fun):
+            return Call(fun, parts)
+        case Access(tensor=tensor):
+            return Access(tensor, parts)
+        case Reduce(op=op, over=over):
+            return Reduce(op, parts[0], over)
+        case Read(buffer=buffer):
+            return Read(buffer, parts[0])
+        case LaneReduce(op=op, buffer=buffer, lanes=lanes):
+            return LaneReduce(op, buffer, parts[0], lanes)
+        case _:
+            return e
+
+
+def walk(e: Expr) -> Iterator[Expr]:
+    """Every sub-expression, outermost first, each shared occurrence as often as it stands."""
+    stack = [e]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(children(node)))
+
+
+def transform(e: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
+    """Rewrite bottom-up: `rule` sees each node with rewritten children and may return a replacement."""
+    memo: dict[Expr, Expr] = {}
+
+    def go(node: Expr) -> Expr:
+        done = memo.get(node)
+        if done is not None:
+            return done
+        old = children(node)
+        new = tuple(go(c) for c in old)
+        same = all(a is b for a, b in zip(old, new, strict=True))
+        candidate = node if same else rebuild(node, new)
+        replaced = rule(candidate)
+        result = candidate if replaced is None else replaced
+        memo[node] = result
+        return result
+
+    return go(e)
+
+
+def substitute(e: Expr, values: Mapping[Expr, Expr]) -> Expr:
+    """`e` with every node that is a key of `values` replaced; the dims of a Reduce stay bound."""
+    if not values:
+        return e
+    memo: dict[Expr, Expr] = {}
+
+    def go(node: Expr) -> Expr:
+        if node in values:
+            return values[node]
+        if isinstance(node, (Const, Size, Dim, Var)):
+            return node
+        done = memo.get(node)
+        if done is None:
+            old = children(node)
+            new = tuple(go(c) for c in old)
+            same = all(a is b for a, b in zip(old, new, strict=True))
+            done = memo[node] = node if same else rebuild(node, new)
+        return done
+
+    return go(e)
+
+
+def free_dims(e: Expr) -> frozenset[Dim]:
+    """The dims that the value of `e` depends on: those in it, less those a Reduce binds."""
+    match e:
+        case Dim():
+            return frozenset((e,))
+        case Reduce(body=body, over=over):
+            inner = free_dims(body)
+            for dim in over:
+                inner |= free_dims(dim.extent)
+            return inner - frozenset(over)
+        case _:
+            result: frozenset[Dim] = frozenset()
+            for child in children(e):
+                result |= free_dims(child)
+            return result
+
+
+def free_vars(e: Expr) -> frozenset[Var]:
+    """The loop variables in `e`."""
+    return frozenset(n for n in walk(e) if isinstance(n, Var))
+
+
+def sizes_of(e: Expr) -> frozenset[Size]:
+    """The run-time sizes in `e`, those inside extents and function domains not included."""
+    return frozenset(n for n in walk(e) if isinstance(n, Size))

@@ -1,0 +1,1 @@
+"""The definition language: sizes, named dims, lengths, placeholders, computed tensors and their expressions."""

@@ -1,0 +1,160 @@
+"""Accesses of a definition: each stays inside its tensor on valid iterations, or the program is refused.
+
+An index that is computed from data cannot be decided here: it becomes an index check, which runs before the
+launch, and its guard stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cora.errors import UserError
+from cora.ir.expr import Access, Binary, Const, Dim, Expr, Reduce, Select, binary, conjunction, unary
+from cora.ir.simplify import simplify
+from cora.ir.tensor import Tensor
+from cora.ir.visit import children, free_dims, substitute, walk
+from cora.lang.check import reductions_of
+from cora.prove import Context, Outcome, Prover, Range
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One access in a body, the conditions under which it is evaluated, and the dims around it."""
+
+    access: Access
+    path: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCheck:
+    """An index read from data: `0 <= index < extent` must hold for all valid values of `dims` where `path` holds."""
+
+    operator: str
+    tensor: str
+    dim: str
+    index: Expr
+    extent: Expr
+    path: tuple[Expr, ...]
+    dims: tuple[Dim, ...]
+
+
+def uses_of(body: Expr, path: tuple[Expr, ...] = ()) -> Iterator[Use]:
+    """Every access in `body` with its path condition (branches of `where`), in order."""
+    match body:
+        case Select(cond=c, then=a, other=b):
+            yield from uses_of(c, path)
+            yield from uses_of(a, (*path, *conjuncts(c)))
+            yield from uses_of(b, (*path, unary("not", c)))
+        case _:
+            if isinstance(body, Access):
+                yield Use(body, path)
+            for child in children(body):
+                yield from uses_of(child, path)
+
+
+def conjuncts(condition: Expr) -> tuple[Expr, ...]:
+    """The terms of a conjunction."""
+    match condition:
+        case Binary(op="and", a=a, b=b):
+            return (*conjuncts(a), *conjuncts(b))
+        case _:
+            return (condition,)
+
+
+def axis_goals(access: Access) -> list[tuple[Dim, Expr, Expr]]:
+    """For each dim of the tensor: the dim, `0 <= index`, and `index < extent` (extents over the other indices)."""
+    goals = []
+    at: dict[Expr, Expr] = {}
+    for dim, index in zip(access.tensor.dims, access.indices, strict=True):
+        extent = simplify(substitute(binary("max", dim.extent, 0), at))
+        goals.append((dim, simplify(binary("le", 0, index)), binary("lt", index, extent)))
+        at[dim] = index
+    return goals
+
+
+def from_data(e: Expr) -> bool:
+    """Whether an index expression reads a tensor."""
+    return any(isinstance(n, Access) for n in walk(e))
+
+
+def iteration_dims(tensor: Tensor) -> tuple[Dim, ...]:
+    """The dims of an operator's loops: its own, then those reduced over."""
+    assert tensor.body is not None
+    reductions = reductions_of(tensor.body)
+    return (*tensor.dims, *(reductions[0].over if reductions else ()))
+
+
+def domain(tensor: Tensor) -> Context:
+    """The valid iterations of an operator."""
+    dims = iteration_dims(tensor)
+    return Context(tuple(Range(d, simplify(binary("max", d.extent, 0))) for d in dims))
+
+
+def check_accesses(tensor: Tensor, prover: Prover) -> tuple[frozenset[Access], tuple[IndexCheck, ...]]:
+    """The accesses of an operator that are proved inside their tensors, and the checks that data asks for.
+
+    Raises UserError, with a counterexample, for an access that leaves its tensor on a valid iteration.
+    """
+    assert tensor.body is not None
+    inside: dict[Access, bool] = {}
+    checks: list[IndexCheck] = []
+    base = domain(tensor)
+    for use in uses_of(tensor.body):
+        context = Context(base.ranges, (*base.assumptions, *use.path))
+        safe = True
+        for (dim, low, high), index in zip(axis_goals(use.access), use.access.indices, strict=True):
+            if from_data(index) or from_data(high):
+                checks.append(_index_check(tensor, use, dim, index, high))
+                safe = False
+                continue
+            for goal in (low, high):
+                safe &= _holds(tensor, use.access, dim, goal, context, prover)
+        inside[use.access] = inside.get(use.access, True) and safe
+    return frozenset(a for a, safe in inside.items() if safe), tuple(checks)
+
+
+def _holds(
+    tensor: Tensor, access: Access, dim: Dim, goal: Expr, context: Context, prover: Prover
+) -> bool:
+    if goal == Const(True, "bool"):
+        return True
+    proof = prover.prove(goal, context)
+    if proof.outcome is Outcome.REFUTED:
+        raise UserError(
+            f"compute '{tensor.name}': the access {access} can leave dim '{dim.name}' of '{access.tensor.name}': "
+            f"{goal} fails at {proof.reason}; put it in cora.where(condition, access, other) with a condition that "
+            "excludes this"
+        )
+    return proof.outcome is Outcome.PROVED
+
+
+def _index_check(tensor: Tensor, use: Use, dim: Dim, index: Expr, high: Expr) -> IndexCheck:
+    assert isinstance(high, Binary)
+    condition = conjunction([*use.path, high])
+    return IndexCheck(
+        tensor.name,
+        use.access.tensor.name,
+        dim.name,
+        index,
+        high.b,
+        use.path,
+        _closed(tensor, free_dims(condition) | free_dims(index)),
+    )
+
+
+def _closed(tensor: Tensor, used: frozenset[Dim]) -> tuple[Dim, ...]:
+    """`used` and the dims their extents depend on, in the order of the operator's loops."""
+    dims = iteration_dims(tensor)
+    needed = set(used)
+    for dim in reversed(dims):
+        if dim in needed:
+            needed |= free_dims(dim.extent)
+    return tuple(d for d in dims if d in needed)
+
+
+def violations(check: IndexCheck, name: str) -> Tensor:
+    """The operator that counts the violations of `check` (a scalar int64 tensor)."""
+    bad = binary("or", binary("lt", check.index, 0), binary("le", check.extent, check.index))
+    counted = Select(conjunction([*check.path, bad]), Const(1), Const(0))
+    return Tensor(name, (), "int64", Reduce("sum", counted, check.dims) if check.dims else counted)

@@ -1,0 +1,287 @@
+"""From an `Operation` to loops: bounds, conditions, accumulators of reductions, and work shared by the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from cora.errors import ScheduleError, UnsupportedError
+from cora.ir import dtypes
+from cora.ir.expr import (
+    ONE,
+    ZERO,
+    Access,
+    Binary,
+    Const,
+    Dim,
+    Expr,
+    LaneReduce,
+    Read,
+    Reduce,
+    Size,
+    Var,
+    binary,
+    conjunction,
+)
+from cora.ir.simplify import common_factor, polynomial, simplify
+from cora.ir.stmt import Alloc, Buffer, For, If, Let, LoopKind, Stmt, Store, block
+from cora.ir.ufun import cuts, scan
+from cora.ir.visit import free_vars, substitute, transform
+from cora.lang.check import reductions_of
+from cora.lower.flatten import flatten
+from cora.lower.operation import Operation, reduction_identity, simplifier_of
+from cora.schedule.nest import Leaf
+from cora.storage.layout import Layout
+
+WORKERS = Size("%workers")
+MAX_TILE = 4096
+
+
+def make_loops(op: Operation, layouts: Mapping[str, Layout], buffers: Mapping[str, Buffer]) -> Stmt:
+    """The loops of one operator; table calls are still calls."""
+    simplifier = simplifier_of(op.nest)
+    flat = _Flat(
+        buffers[op.tensor.name],
+        flatten(op.tensor, op.indices, layouts, simplifier),
+        simplifier(flatten_body(op.body, layouts, buffers, simplifier)),
+    )
+    if any(leaf.reduction for leaf in op.nest.leaves):
+        return _reduction(op, flat)
+    leaves = op.nest.leaves
+    return _wrap(leaves, leaves, op.conditions, Store(flat.buffer, flat.offset, flat.body))
+
+
+def flatten_body(
+    body: Expr,
+    layouts: Mapping[str, Layout],
+    buffers: Mapping[str, Buffer],
+    simplifier: Callable[[Expr], Expr],
+) -> Expr:
+    """Every access in `body` as a read of a flat buffer."""
+    def rule(e: Expr) -> Expr | None:
+        match e:
+            case Access(tensor=tensor, indices=indices):
+                return Read(buffers[tensor.name], flatten(tensor, indices, layouts, simplifier))
+        return None
+
+    return transform(body, rule)
+
+
+@dataclass(frozen=True, slots=True)
+class _Flat:
+    """An operator over flat buffers: where its element goes, and its value."""
+
+    buffer: Buffer
+    offset: Expr
+    body: Expr
+
+
+def _wrap(
+    nest: tuple[Leaf, ...], leaves: tuple[Leaf, ...], conditions: tuple[Expr, ...], body: Stmt
+) -> Stmt:
+    """`body` inside those `leaves` of a nest, each condition as far outside as its variables allow."""
+    place_of = {leaf.var: place for place, leaf in enumerate(leaves)}
+    at: dict[int, list[Expr]] = {}
+    for condition in conditions:
+        depth = max((place_of[v] for v in free_vars(condition) if v in place_of), default=-1)
+        at.setdefault(depth, []).append(condition)
+    for place in reversed(range(len(leaves))):
+        if place in at:
+            body = If(conjunction(at[place]), body)
+        body = _loop(nest, leaves[place], body)
+    return If(conjunction(at[-1]), body) if -1 in at else body
+
+
+def _loop(nest: tuple[Leaf, ...], leaf: Leaf, body: Stmt) -> Stmt:
+    if leaf.kind is not LoopKind.PARALLEL:
+        return For(leaf.var, ZERO, leaf.extent, leaf.kind, body)
+    worker = worker_of(leaf)
+    begin, end = work_share(nest, nest.index(leaf), worker)
+    return For(
+        worker,
+        ZERO,
+        WORKERS,
+        LoopKind.PARALLEL,
+        For(leaf.var, begin, end, LoopKind.SERIAL, body),
+    )
+
+
+def worker_of(leaf: Leaf) -> Var:
+    """The loop variable that counts the workers that share a parallel leaf."""
+    return Var(f"{leaf.name}_worker")
+
+
+def work_share(leaves: tuple[Leaf, ...], place: int, worker: Var) -> tuple[Expr, Expr]:
+    """The iterations `begin..end` of the parallel leaf at `place` that `worker` runs.
+
+    Cut by cost, where the cost of an iteration is a function of its index alone: the product of the extents
+    inside, those that depend on inner loops taken at their largest. Otherwise in equal numbers.
+    """
+    leaf = leaves[place]
+    cost = iteration_cost(leaves, place)
+    if leaf.balance == "cost" and free_vars(cost) == {leaf.var} and not free_vars(leaf.extent):
+        index = Dim(leaf.name, leaf.extent)
+        body = substitute(cost, {leaf.var: index})
+        _, varying = common_factor(body, frozenset((index,)))
+        cut = cuts(scan((), index, varying), WORKERS)
+        return cut(worker), cut(worker + 1)
+    return (
+        binary("floordiv", leaf.extent * worker, WORKERS),
+        binary("floordiv", leaf.extent * (worker + 1), WORKERS),
+    )
+
+
+def iteration_cost(leaves: tuple[Leaf, ...], place: int) -> Expr:
+    """About how often the body runs in one iteration of the leaf at `place`, over variables outside and its own."""
+    cost: Expr = ONE
+    for leaf in reversed(leaves[place + 1 :]):
+        cost = leaf.extent * substitute(cost, {leaf.var: leaf.extent})
+    return _unrounded(simplify(cost))
+
+
+def _unrounded(cost: Expr) -> Expr:
+    """`cost` with `k * ceil(x / k)` as x, so that the scan of the lengths themselves serves as the table."""
+    total: Expr = ZERO
+    for monomial, c in polynomial(cost):
+        term: Expr = ONE
+        for atom in monomial:
+            match atom:
+                case Binary(op="floordiv", a=x, b=Const(value=k)) if c % int(k) == 0:
+                    c //= int(k)
+                    term = term * (x - (int(k) - 1))
+                case _:
+                    term = term * atom
+        total = total + term * c
+    return simplify(total)
+
+
+def _reduction(op: Operation, flat: _Flat) -> Stmt:
+    """Accumulators for the spatial loops inside the first reduction loop; set, run, store."""
+    leaves = op.nest.leaves
+    first = next(place for place, leaf in enumerate(leaves) if leaf.reduction)
+    outer, inner = leaves[:first], leaves[first:]
+    tile = tuple(leaf for leaf in inner if not leaf.reduction)
+    last = leaves[-1]
+    lanes = int(last.extent.value) if _is_vector(last) and last.reduction else 1  # type: ignore[attr-defined]
+    slot, count = _slot(op, tile)
+    reductions = reductions_of(flat.body)
+    sums = [_Accumulator.make(op, r, n, count, lanes, slot, last.var) for n, r in enumerate(reductions)]
+    bound = frozenset(leaf.var for leaf in (*outer, *tile))
+    outside = frozenset(leaf.var for leaf in outer)
+    around = tuple(c for c in op.conditions if free_vars(c) <= outside)
+    running = tuple(c for c in op.conditions if c not in around)
+    storing = tuple(c for c in running if free_vars(c) <= bound)
+    lane_loop = (last,) if lanes > 1 else ()
+    values = {s.reduction: s.result() for s in sums}
+    result = simplify(substitute(flat.body, values))
+    body = block(
+        [
+            _wrap(leaves, (*tile, *lane_loop), (), block([s.start() for s in sums])),
+            _wrap(leaves, inner, running, block([s.step() for s in sums])),
+            _wrap(leaves, tile, storing, Store(flat.buffer, flat.offset, result)),
+        ]
+    )
+    for buffer in (b for s in sums for b in s.buffers()):
+        body = Alloc(buffer, body)
+    return _wrap(leaves, outer, around, body)
+
+
+def _is_vector(leaf: Leaf) -> bool:
+    return leaf.kind is LoopKind.VECTOR
+
+
+def _slot(op: Operation, tile: tuple[Leaf, ...]) -> tuple[Expr, int]:
+    """The row-major position of an element in its tile of accumulators, and the size of the tile."""
+    slot: Expr = ZERO
+    count = 1
+    for leaf in tile:
+        if not isinstance(leaf.extent, Const):
+            raise ScheduleError(
+                f"loop '{leaf.name}' of '{op.tensor.name}' stands inside a reduction loop, so its extent must be "
+                f"constant (its iterations accumulate side by side); it is {leaf.extent}: split it first, and "
+                "reorder only the inner part"
+            )
+        slot = slot * int(leaf.extent.value) + leaf.var
+        count *= int(leaf.extent.value)
+    if count > MAX_TILE:
+        raise ScheduleError(
+            f"the loops of '{op.tensor.name}' inside its first reduction loop hold {count} elements; "
+            f"at most {MAX_TILE} accumulate side by side"
+        )
+    return slot, count
+
+
+@dataclass(frozen=True, slots=True)
+class _Accumulator:
+    """The running value of one reduction: `count` slots of `lanes` partial values each."""
+
+    reduction: Reduce
+    values: Buffer
+    positions: Buffer | None
+    lanes: int
+    slot: Expr
+    lane: Var
+    index: Expr
+
+    @staticmethod
+    def make(
+        op: Operation, r: Reduce, number: int, count: int, lanes: int, slot: Expr, lane: Var
+    ) -> _Accumulator:
+        name = f"{op.tensor.name}_{r.op}{number or ''}"
+        dtype = r.body.dtype
+        values = Buffer(name, dtype, Const(count * lanes), "local")
+        is_arg = r.op in ("argmax", "argmin")
+        if is_arg and lanes > 1:
+            raise UnsupportedError(
+                f"vectorize: the loop '{lane.name}' of '{op.tensor.name}' runs an {r.op}; vectorize another loop"
+            )
+        positions = Buffer(f"{name}_at", dtypes.INDEX, Const(count), "local") if is_arg else None
+        return _Accumulator(r, values, positions, lanes, slot, lane, op.nest.values[r.over[0]])
+
+    def buffers(self) -> tuple[Buffer, ...]:
+        return (self.values,) if self.positions is None else (self.values, self.positions)
+
+    def _at(self) -> Expr:
+        return self.slot if self.lanes == 1 else self.slot * self.lanes + self.lane
+
+    def start(self) -> Stmt:
+        identity = reduction_identity(self.reduction.op, self.values.dtype)
+        first = Store(self.values, self._at(), identity)
+        if self.positions is None:
+            return first
+        return block([first, Store(self.positions, self._at(), Const(-1))])
+
+    def step(self) -> Stmt:
+        at = self._at()
+        so_far = Read(self.values, at)
+        value = self.reduction.body
+        match self.reduction.op:
+            case "sum":
+                return Store(self.values, at, binary("add", so_far, value))
+            case "prod":
+                return Store(self.values, at, binary("mul", so_far, value))
+            case "max" | "min" as op:
+                return Store(self.values, at, binary(op, so_far, value))
+        assert self.positions is not None
+        candidate = Var(f"{self.values.name}_new", value.dtype)
+        position = Read(self.positions, at)
+        better = self._beats(candidate, so_far, self.index, position)
+        update = block([Store(self.values, at, candidate), Store(self.positions, at, self.index)])
+        return Let(candidate, value, If(better, update))
+
+    def _beats(self, new: Expr, best: Expr, at: Expr, best_at: Expr) -> Expr:
+        """NumPy's argmax: the first NaN, else the first largest; whatever the order of the iterations."""
+        larger = binary("lt", best, new) if self.reduction.op == "argmax" else binary("lt", new, best)
+        tie = binary("eq", new, best)
+        if dtypes.is_float(new.dtype):
+            new_nan, best_nan = binary("ne", new, new), binary("ne", best, best)
+            larger = larger | (new_nan & binary("eq", best, best))
+            tie = tie | (new_nan & best_nan)
+        return binary("lt", best_at, 0) | larger | (tie & (at < best_at))
+
+    def result(self) -> Expr:
+        if self.positions is not None:
+            return Read(self.positions, self.slot)
+        if self.lanes == 1:
+            return Read(self.values, self.slot)
+        return LaneReduce(self.reduction.op, self.values, self.slot * self.lanes, self.lanes)

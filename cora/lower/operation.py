@@ -1,0 +1,189 @@
+"""From a scheduled operator to an `Operation`: its body over loop variables, with every guard decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cora.errors import ScheduleError
+from cora.ir import dtypes
+from cora.ir.expr import (
+    Access,
+    Const,
+    Dim,
+    Expr,
+    Reduce,
+    Select,
+    binary,
+    conjunction,
+    constant,
+    select,
+    unary,
+)
+from cora.ir.simplify import Simplifier
+from cora.ir.tensor import Tensor
+from cora.ir.visit import children, rebuild, substitute
+from cora.lower.access import axis_goals, conjuncts, from_data
+from cora.lower.guards import Guards
+from cora.prove import Context, Range
+from cora.schedule.nest import LoopNest, root_extent
+from cora.storage.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operator ready to become loops.
+
+    indices: the value of each dim of the tensor, over leaf variables; body: the element, accesses guarded,
+    over leaf variables (a Reduce in it stands for the loops of the reduction leaves).
+    conditions: what an iteration must satisfy to run at all.
+    """
+
+    tensor: Tensor
+    nest: LoopNest
+    indices: tuple[Expr, ...]
+    body: Expr
+    conditions: tuple[Expr, ...]
+
+
+def context_of(nest: LoopNest, conditions: tuple[Expr, ...] = ()) -> Context:
+    """The iterations of a nest: the ranges of its leaves, and `conditions`."""
+    return Context(tuple(Range(leaf.var, leaf.extent) for leaf in nest.leaves), conditions)
+
+
+def simplifier_of(nest: LoopNest) -> Simplifier:
+    """Simplification under the ranges of the leaves."""
+    return Simplifier({leaf.var: leaf.extent for leaf in nest.leaves})
+
+
+def make_operation(
+    nest: LoopNest, layouts: Mapping[str, Layout], inside: frozenset[Access], guards: Guards
+) -> Operation:
+    """The operation of a nest; `inside` are the accesses proved inside their tensors on valid iterations.
+
+    Raises ScheduleError if a loop is padded more than the storage it writes.
+    """
+    tensor = nest.tensor
+    layout = layouts[tensor.name]
+    check_padding(nest, layout)
+    simplifier = simplifier_of(nest)
+    conditions = _existing(nest, guards, simplifier)
+    context = context_of(nest, conditions)
+    indices = tuple(simplifier(nest.values[d]) for d in tensor.dims)
+    for place, dim in enumerate(tensor.dims):
+        goal = indices[place] < layout.extent(place, indices)
+        kept = guards.needed(goal, context, simplifier, tensor.name, f"store {tensor.name}.{dim.name}")
+        conditions += (kept,) if kept is not None else ()
+    all_valid = True
+    for dim, value in nest.values.items():
+        goal = value < root_extent(dim, nest.values)
+        if dim not in tensor.dims:
+            where = f"reduction over {dim.name}"
+            kept = guards.needed(goal, context_of(nest, conditions), simplifier, tensor.name, where)
+            conditions += (kept,) if kept is not None else ()
+        elif all_valid and not guards.keep_all:
+            proof = guards.proof(simplifier(goal), context_of(nest, conditions))
+            all_valid = proof.outcome.name == "PROVED"
+    trusted = inside if all_valid and not guards.keep_all else frozenset()
+    rewriter = _Guarding(nest, layouts, conditions, trusted, guards, simplifier)
+    assert tensor.body is not None
+    body = simplifier(rewriter.rewrite(tensor.body, ()))
+    return Operation(tensor, nest, indices, body, conditions)
+
+
+def check_padding(nest: LoopNest, layout: Layout) -> None:
+    """For every length, the padded loop must stay inside the padded storage (48 under 64 does not: 49)."""
+    for dim, multiple in nest.padding.items():
+        if dim not in nest.tensor.dims:
+            continue
+        pad = layout.pads[nest.tensor.dims.index(dim)]
+        constant_extent = isinstance(dim.extent, Const)
+        length = int(dim.extent.value) if isinstance(dim.extent, Const) else 0
+        fits = pad.multiple % multiple == 0
+        if constant_extent:
+            fits = -(-length // multiple) * multiple <= -(-length // pad.multiple) * pad.multiple
+        if not fits:
+            bad = length if constant_extent else next(
+                n for n in range(1, pad.multiple + 1)
+                if -(-n // multiple) * multiple > -(-n // pad.multiple) * pad.multiple
+            )
+            raise ScheduleError(
+                f"pad_loop: loop '{dim.name}' of '{nest.tensor.name}' is padded to a multiple of {multiple}, its "
+                f"storage to a multiple of {pad.multiple}: a slice of length {bad} would run to "
+                f"{-(-bad // multiple) * multiple} but has room for {-(-bad // pad.multiple) * pad.multiple}; "
+                f"pad the storage with pad_dim('{nest.tensor.name}', '{dim.name}', {multiple})"
+            )
+
+
+def _existing(nest: LoopNest, guards: Guards, simplifier: Simplifier) -> tuple[Expr, ...]:
+    """The conditions of splits and bulk padding that do not always hold."""
+    kept: list[Expr] = []
+    for condition in nest.conditions:
+        needed = guards.needed(
+            condition, context_of(nest, tuple(kept)), simplifier, nest.tensor.name, "loop"
+        )
+        if needed is not None:
+            kept.append(needed)
+    return tuple(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class _Guarding:
+    """Rewrites a body over dims into one over leaf variables, with a guard around each access that needs one."""
+
+    nest: LoopNest
+    layouts: Mapping[str, Layout]
+    conditions: tuple[Expr, ...]
+    trusted: frozenset[Access]
+    guards: Guards
+    simplifier: Simplifier
+
+    def rewrite(self, e: Expr, path: tuple[Expr, ...]) -> Expr:
+        match e:
+            case Dim():
+                return self.nest.values.get(e, e)
+            case Select(cond=c, then=a, other=b):
+                condition = self.rewrite(c, path)
+                then = self.rewrite(a, (*path, *conjuncts(condition)))
+                other = self.rewrite(b, (*path, unary("not", condition)))
+                return select(condition, then, other)
+            case Access():
+                return self._access(e, path)
+            case Reduce(op=op, body=body, over=over):
+                return Reduce(op, self.rewrite(body, path), over)
+            case _:
+                return rebuild(e, tuple(self.rewrite(c, path) for c in children(e)))
+
+    def _access(self, access: Access, path: tuple[Expr, ...]) -> Expr:
+        indices = tuple(self.rewrite(i, path) for i in access.indices)
+        here = Access(access.tensor, indices)
+        if access in self.trusted:
+            return here
+        layout = self.layouts[access.tensor.name]
+        context = context_of(self.nest, (*self.conditions, *path))
+        kept: list[Expr] = []
+        for place, ((dim, low, _), index) in enumerate(zip(axis_goals(here), indices, strict=True)):
+            for goal in (low, binary("lt", index, layout.extent(place, indices))):
+                where = f"load {access.tensor.name}.{dim.name}"
+                if from_data(goal):
+                    kept.append(goal)
+                    continue
+                needed = self.guards.needed(goal, context, self.simplifier, self.nest.tensor.name, where)
+                if needed is not None:
+                    kept.append(needed)
+        return select(conjunction(kept), here, constant(0, here.dtype)) if kept else here
+
+
+def reduction_identity(op: str, dtype: str) -> Const:
+    """The value that an accumulator of `op` starts from."""
+    match op:
+        case "sum":
+            return constant(0, dtype)
+        case "prod":
+            return constant(1, dtype)
+        case "max" | "argmax":
+            return constant(dtypes.lowest(dtype), dtype)
+        case _:
+            return constant(dtypes.highest(dtype), dtype)
+
+

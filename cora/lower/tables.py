@@ -1,0 +1,78 @@
+"""Calls of uninterpreted functions become reads of the prelude's tables, guarded unless proved inside the domain."""
+
+from __future__ import annotations
+
+from cora.ir.dtypes import INDEX
+from cora.ir.expr import TRUE, ZERO, Call, Expr, Read, binary, cast, conjunction, select
+from cora.ir.simplify import Simplifier
+from cora.ir.stmt import Buffer, Stmt, map_stmt
+from cora.ir.ufun import UFun
+from cora.ir.visit import children, rebuild, substitute
+from cora.lower.guards import Guards
+from cora.prove import Context, Range
+from cora.storage.offsets import table_offset, table_size
+
+
+class Tables:
+    """The tables that a kernel reads, in order of first use, with the buffers that hold them."""
+
+    def __init__(self) -> None:
+        self.buffers: dict[UFun, Buffer] = {}
+
+    def buffer(self, fun: UFun) -> Buffer:
+        """The buffer of `fun`; names are numbered where several functions share one."""
+        if fun not in self.buffers:
+            same = sum(1 for known in self.buffers if known.name == fun.name)
+            name = f"{fun.name}{same or ''}"
+            self.buffers[fun] = Buffer(name, fun.dtype, table_size(fun), "table")
+        return self.buffers[fun]
+
+
+class TableReader:
+    """Rewrites the calls in one loop nest, whose variables have the given ranges (conditions are not relied on,
+    so that every read may be hoisted)."""
+
+    def __init__(
+        self, tables: Tables, ranges: tuple[Range, ...], guards: Guards, operator: str
+    ) -> None:
+        self.tables = tables
+        self.context = Context(ranges)
+        self.simplifier = Simplifier({r.var: r.end for r in ranges})
+        self.guards = guards
+        self.operator = operator
+        self._memo: dict[Expr, Expr] = {}
+
+    def stmt(self, s: Stmt) -> Stmt:
+        """`s` with every call replaced."""
+        return map_stmt(s, self.stmt, self.expr)
+
+    def expr(self, e: Expr) -> Expr:
+        """`e` with every call replaced."""
+        done = self._memo.get(e)
+        if done is not None:
+            return done
+        old = children(e)
+        new = tuple(self.expr(c) for c in old)
+        result = e if all(a is b for a, b in zip(old, new, strict=True)) else rebuild(e, new)
+        if isinstance(e, Call):
+            result = self._read(e, new)
+        self._memo[e] = result
+        return result
+
+    def _read(self, call: Call, args: tuple[Expr, ...]) -> Expr:
+        kept: list[Expr] = []
+        at: dict[Expr, Expr] = {}
+        for dim, arg in zip(call.fun.domain, call.args, strict=True):
+            extent = self.simplifier(substitute(dim.extent, at))
+            for goal in (binary("le", 0, arg), binary("lt", arg, extent)):
+                if self.simplifier(goal) == TRUE and not self.guards.keep_all:
+                    continue  # nothing to prove, nothing to tell
+                needed = self.guards.needed(
+                    goal, self.context, self.simplifier, self.operator, f"table {call.fun.name}"
+                )
+                if needed is not None:
+                    kept.append(self.expr(needed))
+            at[dim] = arg
+        offset = self.expr(self.simplifier(table_offset(call.fun, args)))
+        read = cast(INDEX, Read(self.tables.buffer(call.fun), offset))
+        return select(conjunction(kept), read, ZERO) if kept else read

@@ -1,0 +1,1 @@
+"""Building, planning and running kernels."""

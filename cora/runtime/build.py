@@ -1,0 +1,164 @@
+"""`build`: from a schedule to a kernel, through the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from cora.codegen.cache import Cache
+from cora.codegen.load import load as load_code
+from cora.codegen.target import HostTarget, resolve
+from cora.errors import UnsupportedError, UserError
+from cora.ir.fingerprint import fingerprint
+from cora.ir.tensor import Tensor
+from cora.lower.pipeline import lower
+from cora.prelude import PreludeSpec, object_code
+from cora.runtime.artifact import Artifact, make_artifact
+from cora.runtime.code import Code, LibraryCode, MemoryCode, load_library, write_atomically
+from cora.runtime.kernel import Kernel
+from cora.schedule.default import default_schedule
+from cora.schedule.schedule import Schedule, schedule
+from cora.settings import Settings
+
+VERSIONED = ("cora-ragged", "apache-tvm", "apache-tvm-ffi", "llvmlite", "z3-solver")
+
+
+def build(
+    program: Schedule | Tensor | Sequence[Tensor],
+    target: object = "llvm",
+    settings: Settings | None = None,
+) -> Kernel:
+    """Compile a program once, for every batch.
+
+    program: a schedule, or computed tensors, which get the default schedule. target: "llvm" (this machine), or a
+    TVM target of kind llvm. Compiled kernels are kept on disk, by the structure of program, schedule, settings and
+    target, and by versions. Raises UserError, ScheduleError or UnsupportedError, with the reason.
+    """
+    chosen = settings or Settings()
+    if not isinstance(chosen, Settings):
+        raise UserError(f"build: settings must be a cora.Settings; got {type(settings).__name__}")
+    scheduled = _scheduled(program)
+    host = _host(target)
+    name = "kernel_" + "_".join(t.name for t in scheduled.outputs)
+    # where a kernel is kept, or its stages are written, changes nothing about it
+    choices = (chosen.guards, chosen.solver, chosen.solver_rlimit, chosen.check_indices)
+    key = fingerprint(scheduled.outputs, scheduled.steps, choices, host.key, *_versions())
+    cache = Cache(chosen.cache_dir) if chosen.cache else None
+
+    def text(kind: str) -> str:
+        return _Built(scheduled, host, chosen, name).source(kind)
+
+    entry = None if cache is None or chosen.dump is not None else cache.load(key)
+    if entry is not None:
+        artifact = Artifact.from_bytes(entry.metadata)
+        return Kernel(artifact, LibraryCode(load_code(entry.path), entry.metadata, text))
+    built = _Built(scheduled, host, chosen, name)
+    if chosen.dump is not None:
+        built.dump(chosen.dump)
+    return Kernel(built.artifact, built.code(cache, key, text))
+
+
+def load(path: str | Path) -> Kernel:
+    """The kernel that `Kernel.export` wrote. Raises UserError if the file is none."""
+    artifact, code = load_library(Path(path))
+    return Kernel(artifact, code)
+
+
+def _scheduled(program: Schedule | Tensor | Sequence[Tensor]) -> Schedule:
+    match program:
+        case Schedule():
+            return program
+        case Tensor():
+            return default_schedule(schedule(program))
+        case list() | tuple():
+            return default_schedule(schedule(*program))
+    raise UserError(
+        f"build: expected a schedule or computed tensors; got {type(program).__name__}: {program!r}"
+    )
+
+
+def _host(target: object) -> HostTarget:
+    if target == "cuda":
+        raise UnsupportedError("build: target 'cuda'; this version generates code for CPUs ('llvm')")
+    return resolve(target)
+
+
+def _versions() -> tuple[str, ...]:
+    found = []
+    for package in VERSIONED:
+        try:
+            found.append(f"{package}={version(package)}")
+        except PackageNotFoundError:
+            found.append(f"{package}=none")
+    return tuple(found)
+
+
+class _Built:
+    """A program compiled now, in this process."""
+
+    def __init__(self, scheduled: Schedule, host: HostTarget, settings: Settings, name: str) -> None:
+        from cora.codegen.build import compile_functions
+
+        lowered = lower(scheduled, settings, name)
+        self.artifact = make_artifact(lowered, repr(scheduled), define(scheduled), host.key)
+        functions = [lowered.kernel, *([lowered.check] if lowered.check is not None else [])]
+        objects = [prelude_object(self.artifact.prelude, host)]
+        self._compiled = compile_functions(functions, host, objects)
+
+    def source(self, kind: str) -> str:
+        """The code as text."""
+        return self._compiled.source(kind)
+
+    def code(self, cache: Cache | None, key: str, text: object) -> Code:
+        """The code, stored in the cache if there is one."""
+        library = self._compiled.library
+        if library is None:
+            return MemoryCode(self._compiled.function, self.source)
+        metadata = self.artifact.to_bytes()
+        if cache is not None:
+            path = cache.store(key, library, metadata).path
+        else:
+            path = _temporary_library(library)
+        return LibraryCode(load_code(path), metadata, self.source)
+
+    def dump(self, folder: Path) -> None:
+        """Write every stage as a text file."""
+        folder.mkdir(parents=True, exist_ok=True)
+        texts = {**self.artifact.stages, **{k: self.source(k) for k in ("tir", "ll", "asm")}}
+        for number, (stage, text) in enumerate(texts.items()):
+            write_atomically(folder / f"{self.artifact.name}.{number}.{stage}.txt", text.encode())
+
+
+def _temporary_library(library: bytes) -> Path:
+    """A library file that nobody else sees; it must outlive the process's use of it."""
+    import atexit
+    import shutil
+    import tempfile
+
+    folder = Path(tempfile.mkdtemp(prefix="cora-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = folder / "kernel.so"
+    path.write_bytes(library)
+    return path
+
+
+def prelude_object(spec: PreludeSpec, host: HostTarget) -> bytes:
+    """The prelude as an object file for the same processor as the kernel."""
+    from llvmlite import binding
+
+    from cora.codegen.target import FEATURES
+
+    cpu = binding.get_host_cpu_name() if host.cpu == "native" else host.cpu
+    signs = [f"{'+' if f in host.features else '-'}{f}" for f in FEATURES[host.arch]]
+    return object_code(spec, cpu=cpu, features=",".join(signs))
+
+
+def define(scheduled: Schedule) -> str:
+    """The program as text: dims, inputs, operators."""
+    dims = dict.fromkeys(d for t in scheduled.tensors for d in t.dims)
+    lines = [f"dim {d.name} < {d.extent}" for d in dims]
+    for tensor in scheduled.tensors:
+        shape = f"{tensor.name}[{', '.join(d.name for d in tensor.dims)}]: {tensor.dtype}"
+        lines.append(f"input {shape}" if tensor.body is None else f"{shape} = {tensor.body}")
+    return "\n".join(lines)

@@ -1,0 +1,166 @@
+"""Plans: the prelude of one batch, run once for several kernels."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cora.codegen.load import configure_threads
+from cora.errors import UnsupportedError, UserError
+from cora.prelude import Arena
+from cora.runtime.binding import Batch, Binder
+from cora.runtime.memory import allocate, as_parameter
+from cora.storage.lengths import Lengths
+
+if TYPE_CHECKING:
+    from cora.runtime.kernel import Kernel
+
+Array = npt.NDArray[Any]
+WORKERS = "%workers"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """What a plan holds for one kernel: its tables, the arguments of its functions, its workspace.
+
+    arguments, check_arguments: the fixed arguments in order, None where a tensor of the call goes.
+    element_counts: for each tensor slot, the number of elements stored.
+    """
+
+    tables: tuple[Array, ...]
+    element_counts: tuple[int, ...]
+    arguments: tuple[Any, ...]
+    check_arguments: tuple[Any, ...]
+    counters: Array
+    workspace_bytes: int
+
+
+class Plan:
+    """The auxiliary arrays and the workspace of one batch, for the kernels that it was made for.
+
+    One run at a time (a second is an error); any number of plans may be used from different threads. A kernel
+    refuses arguments whose sizes or lengths are not the plan's. Tables that several kernels read are computed once.
+    """
+
+    def __init__(self, kernels: Sequence[Kernel], batch: Batch, threads: int) -> None:
+        self.batch = batch
+        self.threads = threads
+        self.arena = Arena()
+        self.lock = threading.Lock()
+        self._prepared: dict[int, Prepared] = {}
+        self._kernels = tuple(kernels)
+        sizes = {**batch.sizes, WORKERS: threads}
+        filled: dict[str, Array] = {}
+        for kernel in self._kernels:
+            native = kernel.prelude
+            tables = native.compute(sizes, batch.lengths, self.arena, filled=filled)
+            for table, array in zip(native.spec.tables, tables, strict=True):
+                if not table.given:
+                    filled[table.key] = array
+            self._prepared[id(kernel)] = _prepare(kernel, sizes, tables)
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The run-time sizes, by name."""
+        return self.batch.sizes
+
+    @property
+    def lengths(self) -> Mapping[str, Lengths]:
+        """The lengths, by name."""
+        return self.batch.lengths
+
+    def prepared(self, kernel: Kernel) -> Prepared:
+        """What the plan holds for `kernel`; UserError if it was not made for it."""
+        found = self._prepared.get(id(kernel))
+        if found is None:
+            names = ", ".join(k.name for k in self._kernels)
+            raise UserError(f"kernel '{kernel.name}': the plan was made for other kernels ({names})")
+        return found
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
+        return f"Plan({', '.join(k.name for k in self._kernels)}; {sizes}; threads={self.threads})"
+
+
+def plan(
+    kernels: Kernel | Sequence[Kernel],
+    *,
+    threads: int | None = None,
+    device: str = "cpu",
+    **named: Any,
+) -> Plan:
+    """Run the prelude for `kernels` on one batch, given by name: `cora.plan([k1, k2], lens=[3, 0, 5])`.
+
+    Keyword arguments are lengths (integer arrays) and sizes (integers) of the kernels; a size that is the extent
+    of a length function's domain follows from it. threads: workers that share parallel loops, by default every
+    processor that the process may run on. Raises UserError for what is missing, unknown or invalid.
+    """
+    several = list(kernels) if isinstance(kernels, (list, tuple)) else [kernels]
+    if not several:
+        raise UserError("plan: expected at least one kernel")
+    if device != "cpu":
+        raise UnsupportedError(f"plan: device {device!r}; kernels of this version run on 'cpu'")
+    binder = Binder()
+    sizes: dict[str, None] = {}
+    given: dict[str, Any] = {}
+    for kernel in several:
+        sizes.update(dict.fromkeys(kernel.size_names))
+        given.update(kernel.length_domains)
+    for name, value in named.items():
+        if name in given:
+            binder.length(name, value, "the argument of that name")
+        elif name in sizes:
+            binder.size(name, value, "the argument of that name")
+        else:
+            known = ", ".join([*given, *sizes]) or "(none)"
+            raise UserError(f"plan: no kernel has lengths or a size named '{name}'; they have {known}")
+    return Plan(several, binder.batch(tuple(sizes), tuple(given.items())), worker_count(threads))
+
+
+def worker_count(threads: int | None) -> int:
+    """The number of workers for `threads` (None: as many as TVM's pool has); UserError unless it is positive."""
+    if threads is None:
+        configure_threads()
+        pool = os.environ.get("TVM_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS", "1")
+        return max(int(pool), 1)
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise UserError(f"threads: expected a positive integer; got {threads!r}")
+    return threads
+
+
+def _prepare(kernel: Kernel, sizes: Mapping[str, int], tables: Sequence[Array]) -> Prepared:
+    artifact = kernel.artifact
+    counts = tuple(int(tables[slot.size_table][0]) for slot in artifact.slots)
+    workspace = {
+        position: allocate(counts[position], slot.tensor.dtype)
+        for position, slot in enumerate(artifact.slots)
+        if slot.role == "workspace"
+    }
+    counters = np.zeros(max(len(artifact.checks), 1), np.int64)
+    fixed: dict[tuple[str, int], Any] = {}
+    for position, array in workspace.items():
+        fixed["tensor", position] = as_parameter(array)
+    for position, array in enumerate(tables):
+        fixed["table", position] = as_parameter(array)
+    for position in range(len(artifact.checks)):
+        fixed["counter", position] = as_parameter(counters[position : position + 1])
+
+    def arguments(signature: Any) -> tuple[Any, ...]:
+        if signature is None:
+            return ()
+        return (*(fixed.get(b) for b in signature.buffers), *(sizes[s] for s in signature.sizes))
+
+    return Prepared(
+        tuple(tables),
+        counts,
+        arguments(artifact.kernel),
+        arguments(artifact.check),
+        counters,
+        sum(a.nbytes for a in workspace.values()),
+    )

@@ -1,0 +1,1 @@
+"""The schedule language: frozen steps, what they do to loops and layouts, and the default schedule."""

@@ -1,0 +1,136 @@
+"""Loop nests of operators while they are scheduled: leaf loops, and what the original dims are in terms of them.
+
+As in TE, the original loops are *roots* and the loops after scheduling are *leaves*; instead of keeping the
+relations between them, the nest keeps their composition: the value of each root dim over the leaf variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from cora.errors import ScheduleError
+from cora.ir.expr import Const, Dim, Expr, Var, binary
+from cora.ir.simplify import simplify
+from cora.ir.stmt import LoopKind
+from cora.ir.tensor import Tensor
+from cora.ir.visit import free_vars, substitute
+from cora.lang.check import reductions_of
+from cora.storage.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A loop of the scheduled nest; its extent is over the variables of leaves outside it."""
+
+    name: str
+    var: Var
+    extent: Expr
+    reduction: bool
+    kind: LoopKind = LoopKind.SERIAL
+    balance: str = "cost"
+    root: Dim | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoopNest:
+    """The loops of one operator.
+
+    values: each root dim (of the tensor, and reduced over) as an expression over leaf variables.
+    conditions: what must hold for an iteration to exist (from splits that do not divide, and bulk padding).
+    padding: the multiple to which the loop over a root dim is padded.
+    """
+
+    tensor: Tensor
+    leaves: tuple[Leaf, ...]
+    values: Mapping[Dim, Expr]
+    conditions: tuple[Expr, ...] = ()
+    padding: Mapping[Dim, int] = field(default_factory=dict)
+
+    def position(self, name: str, step: str) -> int:
+        """The place of the leaf `name`; ScheduleError if there is none."""
+        for place, leaf in enumerate(self.leaves):
+            if leaf.name == name:
+                return place
+        raise ScheduleError(
+            f"{step}: operator '{self.tensor.name}' has no loop '{name}'; "
+            f"its loops are {', '.join(leaf.name for leaf in self.leaves) or '(none)'}"
+        )
+
+    def with_leaf(self, place: int, leaf: Leaf) -> LoopNest:
+        """The nest with the leaf at `place` replaced by one with the same variable."""
+        return replace(self, leaves=(*self.leaves[:place], leaf, *self.leaves[place + 1 :]))
+
+    def rewrite(self, place: int, count: int, new: tuple[Leaf, ...], values: Mapping[Expr, Expr]) -> LoopNest:
+        """`count` leaves from `place` become `new`; their variables are replaced everywhere by `values`."""
+        others = [
+            replace(leaf, extent=simplify(substitute(leaf.extent, values)))
+            for leaf in (*self.leaves[:place], *self.leaves[place + count :])
+        ]
+        return replace(
+            self,
+            leaves=(*others[:place], *new, *others[place:]),
+            values={d: substitute(v, values) for d, v in self.values.items()},
+            conditions=tuple(substitute(c, values) for c in self.conditions),
+        )
+
+    def fresh(self, name: str, step: str) -> str:
+        """`name`, if no leaf has it; ScheduleError otherwise."""
+        if any(leaf.name == name for leaf in self.leaves):
+            raise ScheduleError(f"{step}: operator '{self.tensor.name}' has a loop '{name}' already")
+        if not name.isidentifier():
+            raise ScheduleError(f"{step}: a loop name must be an identifier; got {name!r}")
+        return name
+
+    def check_order(self, step: str) -> LoopNest:
+        """The nest itself, if every extent uses only loops outside its own; ScheduleError otherwise."""
+        outside: set[Var] = set()
+        for leaf in self.leaves:
+            missing = free_vars(leaf.extent) - outside
+            if missing:
+                names = ", ".join(sorted(v.name for v in missing))
+                raise ScheduleError(
+                    f"{step}: loop '{leaf.name}' of '{self.tensor.name}' runs to {leaf.extent}, "
+                    f"so it cannot stand outside loop(s) {names}"
+                )
+            outside.add(leaf.var)
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the steps of a schedule have made: a nest per operator, a layout per tensor."""
+
+    nests: Mapping[str, LoopNest]
+    layouts: Mapping[str, Layout]
+    undefined_padding: frozenset[str] = frozenset()
+
+    def nest(self, op: str, step: str) -> LoopNest:
+        """The nest of operator `op`; ScheduleError if it is no operator of the program."""
+        if op not in self.nests:
+            raise ScheduleError(f"{step}: no operator '{op}'; the operators are {', '.join(self.nests)}")
+        return self.nests[op]
+
+    def with_nest(self, nest: LoopNest) -> State:
+        """The state with the nest of one operator replaced."""
+        return replace(self, nests={**self.nests, nest.tensor.name: nest})
+
+
+def initial_nest(tensor: Tensor) -> LoopNest:
+    """The loops of the definition: the dims of the tensor, then the dims reduced over."""
+    assert tensor.body is not None
+    reductions = reductions_of(tensor.body)
+    over = reductions[0].over if reductions else ()
+    values: dict[Dim, Expr] = {}
+    leaves: list[Leaf] = []
+    for dim in (*tensor.dims, *over):
+        var = Var(dim.name)
+        leaves.append(Leaf(dim.name, var, root_extent(dim, values), dim in over, root=dim))
+        values[dim] = var
+    return LoopNest(tensor, tuple(leaves), values)
+
+
+def root_extent(dim: Dim, values: Mapping[Dim, Expr]) -> Expr:
+    """The number of valid indices of `dim`, over the values of the dims outside it; never negative."""
+    clamped = simplify(binary("max", dim.extent, Const(0)))
+    return simplify(substitute(clamped, dict(values)))

@@ -1,0 +1,189 @@
+"""The schedule: a list of frozen steps over a program; every primitive returns a new schedule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, Union
+
+from cora.errors import ScheduleError, UserError
+from cora.ir.expr import Dim
+from cora.ir.tensor import Tensor
+from cora.lang.check import program
+from cora.schedule.nest import LoopNest, State, initial_nest
+from cora.schedule.primitives import apply
+from cora.schedule.steps import (
+    BulkPad,
+    Fuse,
+    PadDim,
+    PadLoop,
+    Parallel,
+    Reorder,
+    Split,
+    Step,
+    Unroll,
+    Vectorize,
+    from_data,
+    to_data,
+)
+from cora.storage.layout import Layout
+
+LoopRef: TypeAlias = Union[Dim, str]
+TensorRef: TypeAlias = Union[Tensor, str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule:
+    """How the operators that `outputs` need are run: `steps`, and the loops and layouts that they made.
+
+    Loops are named by a dim or by a string; operators by their tensor or its name. Schedules compare and hash
+    by program and steps. Every primitive raises ScheduleError, with the reason, when it is illegal.
+    """
+
+    outputs: tuple[Tensor, ...]
+    steps: tuple[Step, ...]
+    state: State
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schedule) and (self.outputs, self.steps) == (other.outputs, other.steps)
+
+    def __hash__(self) -> int:
+        return hash((self.outputs, self.steps))
+
+    def __repr__(self) -> str:
+        lines = [f"schedule({', '.join(t.name for t in self.outputs)})"]
+        return "\n    ".join([*lines, *(repr(step) for step in self.steps)])
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Inputs and computed tensors, each after what it reads."""
+        return program(self.outputs)
+
+    def nest(self, op: TensorRef) -> LoopNest:
+        """The loops of an operator as they stand now."""
+        return self.state.nest(_tensor(op), "nest")
+
+    def layout(self, tensor: TensorRef) -> Layout:
+        """The storage layout of a tensor as it stands now."""
+        name = _tensor(tensor)
+        if name not in self.state.layouts:
+            raise UserError(f"layout: no tensor '{name}'; the tensors are {', '.join(self.state.layouts)}")
+        return self.state.layouts[name]
+
+    def then(self, step: Step) -> Schedule:
+        """The schedule with `step` added."""
+        return Schedule(self.outputs, (*self.steps, step), apply(step, self.state))
+
+    def replay(self, steps: Sequence[Step]) -> Schedule:
+        """The schedule with all of `steps` added in order."""
+        result = self
+        for step in steps:
+            result = result.then(step)
+        return result
+
+    def split(
+        self, op: TensorRef, loop: LoopRef, factor: int, names: tuple[str, str] | None = None
+    ) -> Schedule:
+        """Split `loop` by `factor`; the new loops are `names`, by default `<loop>_o`, `<loop>_i`. See steps.Split."""
+        name = _loop(loop)
+        outer, inner = names or (f"{name}_o", f"{name}_i")
+        return self.then(Split(_tensor(op), name, _int(factor, "split: factor"), outer, inner))
+
+    def fuse(self, op: TensorRef, *loops: LoopRef, name: str | None = None) -> Schedule:
+        """Fuse nested loops, given outermost first, into `name`. See steps.Fuse."""
+        names = tuple(_loop(loop) for loop in loops)
+        return self.then(Fuse(_tensor(op), names, name or "_".join(names)))
+
+    def reorder(self, op: TensorRef, *order: LoopRef) -> Schedule:
+        """Put the given loops into the given order. See steps.Reorder."""
+        return self.then(Reorder(_tensor(op), tuple(_loop(loop) for loop in order)))
+
+    def pad_loop(self, op: TensorRef, loop: LoopRef, multiple: int) -> Schedule:
+        """Pad an original loop to a multiple. See steps.PadLoop."""
+        return self.then(PadLoop(_tensor(op), _loop(loop), _int(multiple, "pad_loop: multiple")))
+
+    def bulk_pad(self, op: TensorRef, loop: LoopRef, multiple: int) -> Schedule:
+        """Pad a fused loop to a multiple. See steps.BulkPad."""
+        return self.then(BulkPad(_tensor(op), _loop(loop), _int(multiple, "bulk_pad: multiple")))
+
+    def pad_dim(
+        self,
+        tensor: TensorRef,
+        dim: LoopRef,
+        multiple: int = 1,
+        *,
+        to_max: bool = False,
+        contents: Literal["zero", "undefined"] = "zero",
+    ) -> Schedule:
+        """Pad the storage of a dim to a multiple, or to the longest slice. See steps.PadDim."""
+        if contents not in ("zero", "undefined"):
+            raise ScheduleError(f"pad_dim: contents must be 'zero' or 'undefined'; got {contents!r}")
+        step = PadDim(_tensor(tensor), _loop(dim), _int(multiple, "pad_dim: multiple"), to_max, contents)
+        return self.then(step)
+
+    def parallel(
+        self, op: TensorRef, loop: LoopRef, balance: Literal["cost", "count"] = "cost"
+    ) -> Schedule:
+        """Run a loop on the workers of the plan. See steps.Parallel."""
+        return self.then(Parallel(_tensor(op), _loop(loop), balance))
+
+    def vectorize(self, op: TensorRef, loop: LoopRef, lanes: int | None = None) -> Schedule:
+        """Run the innermost loop in vector lanes. See steps.Vectorize."""
+        return self.then(Vectorize(_tensor(op), _loop(loop), 0 if lanes is None else _int(lanes, "vectorize: lanes")))
+
+    def unroll(self, op: TensorRef, loop: LoopRef) -> Schedule:
+        """Unroll a loop of constant extent. See steps.Unroll."""
+        return self.then(Unroll(_tensor(op), _loop(loop)))
+
+    def to_json(self) -> str:
+        """The steps as JSON text; `from_json` reads it."""
+        return json.dumps([to_data(step) for step in self.steps])
+
+
+def schedule(*outputs: Tensor) -> Schedule:
+    """The untransformed schedule of the program that computes `outputs`: the loops of the definition."""
+    if not outputs:
+        raise UserError("schedule: expected at least one computed tensor")
+    for output in outputs:
+        if not isinstance(output, Tensor) or output.body is None:
+            raise UserError(f"schedule: expected computed tensors; got {output!r}")
+    if len(set(outputs)) != len(outputs):
+        raise UserError("schedule: an output stands twice")
+    tensors = program(outputs)
+    nests = {t.name: initial_nest(t) for t in tensors if t.body is not None}
+    layouts = {t.name: Layout.packed(t.dims) for t in tensors}
+    return Schedule(tuple(outputs), (), State(nests, layouts))
+
+
+def from_json(outputs: Sequence[Tensor], text: str) -> Schedule:
+    """The schedule of `outputs` with the steps that `Schedule.to_json` wrote, replayed and checked."""
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"schedule: not JSON: {error}") from error
+    if not isinstance(data, list) or not all(isinstance(d, dict) for d in data):
+        raise UserError("schedule: expected a JSON list of steps")
+    return schedule(*outputs).replay([from_data(d) for d in data])
+
+
+def _tensor(ref: TensorRef) -> str:
+    if isinstance(ref, Tensor):
+        return ref.name
+    if isinstance(ref, str):
+        return ref
+    raise UserError(f"expected a tensor or its name; got {type(ref).__name__}: {ref!r}")
+
+
+def _loop(ref: LoopRef) -> str:
+    if isinstance(ref, Dim):
+        return ref.name
+    if isinstance(ref, str):
+        return ref
+    raise UserError(f"expected a loop: a Dim or a name; got {type(ref).__name__}: {ref!r}")
+
+
+def _int(value: object, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UserError(f"{what} must be an integer; got {value!r}")
+    return value

@@ -1,0 +1,146 @@
+"""The steps of a schedule: frozen data that prints, compares, hashes, goes to JSON and back, and replays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeAlias, Union, get_args
+
+from cora.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Split `loop` by `factor` into `outer` and `inner`; the last iterations are guarded unless proved full.
+
+    before: for i in 0..E: body(i)
+    after:  for outer in 0..ceil(E/factor): for inner in 0..factor: if outer*factor + inner < E: body(...)
+    """
+
+    op: str
+    loop: str
+    factor: int
+    outer: str
+    inner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fuse:
+    """Fuse nested loops, outermost first, into one (paper section 5.1; inner extents may depend on outer loops).
+
+    before: for o in 0..M: for i in 0..s(o): body(o, i)
+    after:  for f in 0..F: body(ffo(f), ffi(f))        F = sum of s(o); ffo, ffi from the prelude
+    """
+
+    op: str
+    loops: tuple[str, ...]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reorder:
+    """Put the named loops into this order, in the places that they hold now; the others stay."""
+
+    op: str
+    order: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PadLoop:
+    """Round the extent of an original loop up to a multiple; the storage must be padded at least as much.
+
+    before: for i in 0..s(o): body        after: for i in 0..round_up(s(o), multiple): body
+    """
+
+    op: str
+    loop: str
+    multiple: int
+
+
+@dataclass(frozen=True, slots=True)
+class BulkPad:
+    """Round the extent of a fused loop (the sum of the lengths) up to a multiple; iterations past it are guarded."""
+
+    op: str
+    loop: str
+    multiple: int
+
+
+@dataclass(frozen=True, slots=True)
+class PadDim:
+    """Pad the storage of a dim: to a multiple, and to the longest slice first if `to_max`.
+
+    The padding of an output is zero when the kernel returns, unless `contents` is "undefined".
+    """
+
+    tensor: str
+    dim: str
+    multiple: int
+    to_max: bool
+    contents: Literal["zero", "undefined"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """Run the iterations of `loop` on the workers of the plan, in contiguous runs.
+
+    balance "cost": the runs carry equal work by the extents of the inner loops; "count": equal numbers.
+    """
+
+    op: str
+    loop: str
+    balance: Literal["cost", "count"]
+
+
+@dataclass(frozen=True, slots=True)
+class Vectorize:
+    """Run the iterations of the innermost loop as the lanes of vectors.
+
+    A loop whose extent is not a power of two up to 64 is split by `lanes` first (0: one 64-byte vector of the
+    output's type); lanes past the end are masked.
+    """
+
+    op: str
+    loop: str
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unroll:
+    """Repeat the body of a loop of constant extent (64 at most) instead of looping."""
+
+    op: str
+    loop: str
+
+
+Step: TypeAlias = Union[
+    Split, Fuse, Reorder, PadLoop, BulkPad, PadDim, Parallel, Vectorize, Unroll
+]
+
+_BY_NAME = {kind.__name__: kind for kind in get_args(Step)}
+
+
+def to_data(step: Step) -> dict[str, Any]:
+    """`step` as plain JSON data: its fields, and its kind under "step"."""
+    data: dict[str, Any] = {"step": type(step).__name__}
+    for field in fields(step):
+        value = getattr(step, field.name)
+        data[field.name] = list(value) if isinstance(value, tuple) else value
+    return data
+
+
+def from_data(data: dict[str, Any]) -> Step:
+    """The step that `to_data` wrote; UserError if `data` is not one."""
+    kind = _BY_NAME.get(str(data.get("step")))
+    if kind is None:
+        raise UserError(f"schedule step: expected one of {', '.join(_BY_NAME)}; got {data.get('step')!r}")
+    names = {field.name: field.type for field in fields(kind)}
+    given = {k: v for k, v in data.items() if k != "step"}
+    if set(given) != set(names):
+        raise UserError(f"{kind.__name__}: expected the fields {', '.join(names)}; got {', '.join(given)}")
+    for name, value in given.items():
+        kinds = {"str": str, "int": int, "bool": bool, "tuple[str, ...]": list}
+        expected = kinds.get(str(names[name]), str)
+        if type(value) is not expected:
+            raise UserError(f"{kind.__name__}.{name}: expected {expected.__name__}; got {value!r}")
+    plain = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+    return kind(**plain)

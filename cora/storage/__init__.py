@@ -1,0 +1,1 @@
+"""Storage of ragged tensors: layouts, the dimension graph, offsets in O(1), and arrays."""

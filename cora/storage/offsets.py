@@ -1,0 +1,223 @@
+"""Offsets of elements in O(1): Algorithm 1 of the paper's appendix, on the completed graph.
+
+The number of elements in a dim d and in all dims that depend on it is a prefix sum A_d of the
+lengths. These sums are Calls of Scan functions in a *normal form*, so that tensors and fused loops
+over the same lengths share tables:
+
+    A_d(p.., r) = factor * scan(p.., r)
+
+where `factor` holds the extents that depend on no dim (constants, sizes, dims padded to the
+longest), and p.. are the dims I_G(d) of the completed graph, in storage order. Where the extent of
+one of them depends on a dim that is not among them, the table is rectangular there: it goes up to
+the largest storage extent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from cora.errors import InternalError, UserError
+from cora.ir.expr import ONE, ZERO, Dim, Expr
+from cora.ir.ufun import UFun, maximum_over, scan
+from cora.ir.visit import free_dims, substitute
+from cora.storage.dgraph import dimension_graph
+from cora.storage.extents import product
+from cora.storage.layout import Layout, closure
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A_d in normal form: `factor * fun(indices of the storage positions outer, r)`."""
+
+    factor: Expr
+    fun: UFun
+    outer: tuple[int, ...]
+
+    def __call__(self, indices: Sequence[Expr], r: Expr) -> Expr:
+        """A_d for index r of its dim, given the index of each storage position in `outer`."""
+        return product([self.fun(*(indices[p] for p in self.outer), r), self.factor])
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What offsets in one layout need: by storage position, S(d) - {d} and A_d (None: no edges)."""
+
+    spans: tuple[tuple[int, ...], ...]
+    aggregates: tuple[Aggregate | None, ...]
+
+
+def offset(layout: Layout, indices: Sequence[Expr]) -> Expr:
+    """The position in the flat buffer of the element at `indices`, one per dim of `layout.dims`.
+
+    Without padding it is a bijection of the valid indices onto 0..size-1; with padding it is
+    injective and in range. It has no meaning for indices outside the padded extents. Raises
+    UserError for a wrong number of indices.
+    """
+    if len(indices) != layout.ndim:
+        names = ", ".join(d.name for d in layout.dims)
+        raise UserError(f"offset in layout [{names}]: expected {layout.ndim} indices; got {len(indices)}")
+    plan = _plan(layout)
+    at = [indices[k] for k in layout.order]
+    total: Expr = ZERO
+    for i, index in enumerate(at):
+        # D_i: the elements before index b_i while the outer indices are fixed. S(i) holds no dim
+        # that depends on dim i or on one inside it: the paper's vector `relaxed` is not needed.
+        total = total + product([_count(plan, i, at, index), *_inner(layout, plan, i, indices, at)])
+    return total
+
+
+def size(layout: Layout) -> Expr:
+    """The number of elements of the flat buffer, padding included (1 for a scalar)."""
+    if layout.ndim == 0:
+        return ONE
+    plan = _plan(layout)
+    first = layout.extent(layout.order[0], ())
+    return product([_count(plan, 0, (), first), *_inner(layout, plan, 0, (), ())])
+
+
+def aggregates(layout: Layout) -> tuple[Aggregate | None, ...]:
+    """A_d by storage position; None for dims without outgoing edges, which need no array."""
+    return _plan(layout).aggregates
+
+
+def auxiliary_functions(layout: Layout) -> tuple[UFun, ...]:
+    """The distinct arrays A_d of `layout`, from the outermost dim inwards."""
+    return tuple(dict.fromkeys(a.fun for a in aggregates(layout) if a is not None))
+
+
+def _count(plan: _Plan, d: int, at: Sequence[Expr], r: Expr) -> Expr:
+    aggregate = plan.aggregates[d]
+    return r if aggregate is None else aggregate(at, r)
+
+
+def _inner(layout: Layout, plan: _Plan, i: int, indices: Sequence[Expr], at: Sequence[Expr]) -> list[Expr]:
+    return [_count(plan, j, at, layout.extent(layout.order[j], indices)) for j in plan.spans[i]]
+
+
+@lru_cache(maxsize=1024)
+def _plan(layout: Layout) -> _Plan:
+    graph = dimension_graph(layout).completed()
+    dims = storage_dims(layout)
+    outputs, exclusive = graph.outputs, graph.exclusive
+    found: list[Aggregate | None] = [None] * len(dims)
+    for d in reversed(range(len(dims))):
+        if outputs[d]:
+            outer = tuple(sorted(graph.inputs[d]))
+            found[d] = _aggregate(dims, d, outer, sorted(exclusive[d]), found)
+    spans = tuple(tuple(sorted(span - {d})) for d, span in enumerate(graph.spans))
+    return _Plan(spans, tuple(found))
+
+
+def storage_dims(layout: Layout) -> tuple[Dim, ...]:
+    """The dims in storage order with their padded extents, written over one another."""
+    stored: dict[int, Dim] = {}
+    for k in layout.order:
+        known = [stored.get(j, layout.dims[j]) for j in range(layout.ndim)]
+        stored[k] = Dim(layout.dims[k].name, layout.extent(k, known))
+    return tuple(stored.values())
+
+
+def _aggregate(
+    dims: tuple[Dim, ...],
+    d: int,
+    outer: tuple[int, ...],
+    factors: list[int],
+    inner: list[Aggregate | None],
+) -> Aggregate:
+    """A_d(r): the sum over index i < r of the product over e in Oex(d) of A_e(extent of e)."""
+    outside: list[Expr] = []
+    inside: list[Expr] = []
+    for e in factors:
+        aggregate = inner[e]
+        if aggregate is None:
+            terms = [dims[e].extent]
+        else:
+            call = aggregate.fun(*(dims[p] for p in aggregate.outer), dims[e].extent)
+            terms = [call, aggregate.factor]
+        for term in terms:
+            (inside if free_dims(term) else outside).append(term)
+    body = product(inside)
+    formals = _formals(dims, (*outer, d))
+    if not free_dims(body) <= formals.keys():
+        raise InternalError(f"A of dim '{dims[d].name}' depends on more than {outer}: {body}")
+    index = formals[dims[d]]
+    fun = scan(tuple(formals[dims[p]] for p in outer), index, substitute(body, formals))
+    return Aggregate(product(outside), fun, outer)
+
+
+def _formals(dims: tuple[Dim, ...], positions: tuple[int, ...]) -> dict[Expr, Dim]:
+    """The dims at `positions` with extents over one another, or else the largest extent."""
+    formals: dict[Expr, Dim] = {}
+    for p in positions:
+        extent = dims[p].extent
+        if not free_dims(extent) <= formals.keys():
+            extent = maximum_over(closure(dims, p), extent)()
+        formals[dims[p]] = Dim(dims[p].name, substitute(extent, formals))
+    return formals
+
+
+def table_layout(fun: UFun) -> Layout:
+    """The layout of the table of `fun`: a packed ragged tensor over its domain."""
+    return Layout.packed(fun.domain)
+
+
+def table_offset(fun: UFun, args: Sequence[Expr]) -> Expr:
+    """The position of `fun(*args)` in its table, for args inside the domain (Algorithm 1 again)."""
+    return offset(table_layout(fun), args)
+
+
+def table_size(fun: UFun) -> Expr:
+    """The number of entries in the table of `fun` (1 for a constant function)."""
+    return size(table_layout(fun))
+
+
+@dataclass(frozen=True, slots=True)
+class PaddingLoop:
+    """`dim` runs over begin..end (end exclusive), expressions over the dims outside."""
+
+    dim: Dim
+    begin: Expr
+    end: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class PaddingBox:
+    """The padding of dim number `dim` of a layout: one loop per dim, outermost first.
+
+    The dims outside run over valid indices, dim itself from its valid to its padded extent, and the
+    dims inside over their whole padded extents. `offset(layout, layout.dims)` is to be filled.
+    """
+
+    dim: int
+    loops: tuple[PaddingLoop, ...]
+
+
+def padding_region(layout: Layout) -> tuple[PaddingBox, ...]:
+    """The storage padding of `layout` as disjoint boxes, one per padded dim; none if packed.
+
+    An element is in the box of the outermost dim whose index is not valid, so rows of padding are
+    counted once. Loops are in storage order, unless a dim padded to the longest is stored outside a
+    dim that its valid extent depends on: then they are in the order of the dims.
+    """
+    order = layout.order
+    seen: set[Dim] = set()
+    for k in order:
+        if not free_dims(layout.dims[k].extent) <= seen:
+            order = tuple(range(layout.ndim))
+            break
+        seen.add(layout.dims[k])
+    boxes = []
+    for place, k in enumerate(order):
+        if not layout.is_padded(k):
+            continue
+        loops = []
+        for q, j in enumerate(order):
+            valid, padded = layout.valid_extent(j, layout.dims), layout.extent(j, layout.dims)
+            if q < place:
+                loops.append(PaddingLoop(layout.dims[j], ZERO, valid))
+            else:
+                loops.append(PaddingLoop(layout.dims[j], valid if q == place else ZERO, padded))
+        boxes.append(PaddingBox(k, tuple(loops)))
+    return tuple(boxes)

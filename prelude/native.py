@@ -1,0 +1,150 @@
+"""Native code of a prelude, compiled with llvmlite (which is imported only when something is compiled).
+
+A module has one public function,
+
+    int64 <prefix>prelude_compute(int64 *frame)
+
+whose `frame` is `sizes[S], tables[T], room[T], counts[T], entry[1]`, with sizes in the order of `spec.sizes` and tables in
+that of `spec.tables`. `tables[t]` is the address of table t; `room[t]` is the number of entries that it has room for, or
+`-1 - n` if it is filled already and has n entries (lengths always are). On return `counts[t]` is the number of entries.
+The result is 0, or tells which table is at fault and why (`cora.prelude.status`); `entry` is then the entry that
+violates a fact. The tables before the one at fault are complete, and nothing else was written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cora.ir.ufun import UFun
+from cora.prelude.evaluate import NativePrelude, entry_point
+from cora.prelude.keys import Keys
+from cora.prelude.spec import PreludeSpec
+from cora.prelude.status import (
+    FACT_VIOLATED,
+    MAX_ENTRIES,
+    NO_ROOM,
+    PER_TABLE,
+    TOO_LARGE,
+    WRONG_COUNT,
+)
+
+
+def llvm_ir(spec: PreludeSpec, *, prefix: str = "") -> str:
+    """The module of `spec` as LLVM IR, before optimisation."""
+    return str(_build(spec, prefix))
+
+
+def object_code(spec: PreludeSpec, *, cpu: str, features: str, prefix: str = "") -> bytes:
+    """A relocatable, position-independent object with the code of `spec`.
+
+    `cpu` and `features` are LLVM's names ("znver4", "+avx2,..."), for the architecture of this machine. Two objects in
+    one library need different prefixes.
+    """
+    machine = _machine(cpu, features, jit=False)
+    return bytes(machine.emit_object(_optimised(spec, prefix, machine)))
+
+
+def jit(spec: PreludeSpec) -> NativePrelude:
+    """Compile `spec` for this machine into this process."""
+    from llvmlite import binding
+
+    machine = _machine(binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten(), jit=True)
+    engine = binding.create_mcjit_compiler(_optimised(spec, "", machine), machine)
+    engine.finalize_object()
+    return NativePrelude(spec, engine.get_function_address(entry_point("")), owner=engine)
+
+
+def _machine(cpu: str, features: str, *, jit: bool) -> Any:
+    from llvmlite import binding
+
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    target = binding.Target.from_default_triple()
+    return target.create_target_machine(
+        cpu=cpu,
+        features=features,
+        opt=2,
+        reloc="pic",
+        codemodel="jitdefault" if jit else "default",
+        jit=jit,
+    )
+
+
+def _optimised(spec: PreludeSpec, prefix: str, machine: Any) -> Any:
+    """The module of `spec` after LLVM's passes. Few: long fills are vectors as they are written."""
+    from llvmlite import binding
+
+    module = binding.parse_assembly(llvm_ir(spec, prefix=prefix))
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
+    module.verify()
+    passes = binding.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    options = binding.create_pipeline_tuning_options(speed_level=2)
+    passes.run(module, binding.create_pass_builder(machine, options))
+    return module
+
+
+def _build(spec: PreludeSpec, prefix: str) -> Any:
+    """The module, as an llvmlite object."""
+    from llvmlite import ir
+
+    from cora.prelude.emit import I64, PTR, Emitter, const
+    from cora.prelude.fills import emit_check, emit_fill
+    from cora.prelude.rows import Helpers
+
+    module = ir.Module(name="prelude")
+    helpers = Helpers(module)
+    function = ir.Function(module, ir.FunctionType(I64, [PTR]), name=entry_point(prefix))
+    function.attributes.add("nounwind")
+    b = ir.IRBuilder(function.append_basic_block("entry"))
+    frame, count = function.args[0], len(spec.tables)
+
+    def at(index: int) -> Any:
+        return b.gep(frame, [const(index)], source_etype=I64)
+
+    sizes = {name: b.load(at(i), typ=I64) for i, name in enumerate(spec.sizes)}
+    groups = [len(spec.sizes) + group * count for group in range(4)]
+    tables, room, counts, entry = groups
+    addresses = [b.load(at(tables + t), typ=PTR) for t in range(count)]
+    x = Emitter(b, sizes, list(zip(spec.tables, addresses, strict=True)), _Finder(spec))
+    for t, table in enumerate(spec.tables):
+
+        def fail_if(condition: Any, fault: Any, t: int = t) -> None:
+            with b.if_then(condition, likely=False):
+                b.ret(b.add(const((t + 1) * PER_TABLE), fault))
+
+        def fail_on_status() -> None:
+            status = x.status()
+            fail_if(b.icmp_signed("!=", status, const(0)), status)  # noqa: B023
+
+        entries = x.count(table.size, {})
+        fail_on_status()
+        b.store(entries, at(counts + t))
+        fail_if(b.icmp_signed(">", entries, const(MAX_ENTRIES)), const(TOO_LARGE))
+        entries_room = b.load(at(room + t), typ=I64)
+        with b.if_else(b.icmp_signed("<", entries_room, const(0))) as (filled, empty):
+            with filled:
+                fail_if(b.icmp_signed("!=", entries, b.not_(entries_room)), const(WRONG_COUNT))
+            with empty:
+                fail_if(b.icmp_signed("<", entries_room, entries), const(NO_ROOM))
+                emit_fill(x, helpers, table, addresses[t], entries)
+                fail_on_status()
+        wrong = emit_check(x, helpers, table, addresses[t], entries)
+        b.store(wrong, at(entry))
+        fail_if(b.icmp_signed(">=", wrong, const(0)), const(FACT_VIOLATED))
+    b.ret(const(0))
+    return module
+
+
+class _Finder:
+    """Position of a function's table, by meaning."""
+
+    def __init__(self, spec: PreludeSpec) -> None:
+        self._keys = Keys()
+        self._positions = {table.key: position for position, table in enumerate(spec.tables)}
+
+    def __call__(self, fun: UFun) -> int:
+        return self._positions[self._keys.of(fun)]

@@ -1,0 +1,473 @@
+"""The interpreter against programs written out by hand in Python."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from cora.errors import InternalError, UserError
+from cora.interp import Reference, interpret
+from cora.ir import dtypes
+from cora.ir.expr import Var
+from cora.ir.tensor import Tensor
+from cora.lang import ops
+from cora.lang.define import compute, dim, lengths, placeholder, size
+from cora.storage.array import RaggedArray, store
+from cora.storage.boxes import Batch
+from cora.storage.layout import Layout
+
+M = size("M")
+b = dim("b", M)
+lens = lengths("lens", b)
+p = dim("p", lens[b])
+i, j, k = dim("i", lens[b]), dim("j", lens[b]), dim("k", lens[b])
+A = placeholder("A", [b, p])
+HOSTILE = [[], [0, 0], [0, 3, 0, 0], [1], [7, 8, 9], [40, 1, 0, 2, 1], [5, 5, 5]]
+
+
+def array(tensor: Tensor, elements: Any, lengths: Any = None, **sizes: int) -> RaggedArray:
+    """The valid elements of `tensor`, packed."""
+    held = {n: np.asarray(v, np.int32) for n, v in (lengths or {}).items()}
+    values = np.asarray(elements, dtypes.to_numpy(tensor.dtype))
+    layout = Layout.packed(tensor.dims)
+    return store(values, layout, Batch(sizes, held), tensor.name, tensor.dtype)
+
+
+def ragged(tensor: Tensor, elements: Any, lens: list[int]) -> RaggedArray:
+    """`array` for tensors over the dims of this module."""
+    return array(tensor, elements, {"lens": lens}, M=len(lens))
+
+
+def elements(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=n).astype(np.float32)
+
+
+def rows(flat: np.ndarray, lens: list[int]) -> list[np.ndarray]:
+    return np.split(flat, np.cumsum(lens)[:-1]) if lens else []
+
+
+# --- whole programs ------------------------------------------------------------------------------
+
+
+def test_the_first_program() -> None:
+    O = compute("O", [b, p], 2 * A[b, p])  # noqa: E741
+    result = interpret(O, [ragged(A, [1, 2, 3, 4], [3, 1, 0])])
+    assert isinstance(result, Reference)
+    assert result.to_list() == [[2.0, 4.0, 6.0], [8.0], []]
+    assert [r.tolist() for r in result.rows()] == [[2.0, 4.0, 6.0], [8.0], []]
+    assert result.indices().tolist() == [[0, 0], [0, 1], [0, 2], [1, 0]]
+    assert result.values.dtype == np.float64
+    assert str(result) == "Reference(O[b, p]: float32, [[2.0, 4.0, 6.0], [8.0], []])"
+
+
+@pytest.mark.parametrize("lens", HOSTILE)
+def test_softmax(lens: list[int]) -> None:
+    largest = compute("largest", [b], ops.max(A[b, p], over=p))
+    raised = compute("raised", [b, p], ops.exp(A[b, p] - largest[b]))
+    total = compute("total", [b], ops.sum(raised[b, p], over=p))
+    softmax = compute("softmax", [b, p], raised[b, p] / total[b])
+    flat = elements(sum(lens))
+    found, sums = interpret([softmax, total], {"A": ragged(A, flat, lens)})
+    for got, row in zip(found.to_list(), rows(flat.astype(float), lens), strict=True):
+        e = np.exp(row - row.max()) if len(row) else row
+        assert got == pytest.approx((e / e.sum()).tolist(), rel=1e-13)
+    assert len(sums.values) == len(lens)
+
+
+@pytest.mark.parametrize("lens", HOSTILE)
+def test_batched_matmul_of_ragged_matrices(lens: list[int]) -> None:
+    X, Y = placeholder("X", [b, i, k]), placeholder("Y", [b, k, j])
+    C = compute("C", [b, i, j], ops.sum(X[b, i, k] * Y[b, k, j], over=k))
+    squares = [n * n for n in lens]
+    x, y = elements(sum(squares), 1), elements(sum(squares), 2)
+    result = interpret(C, [ragged(X, x, lens), ragged(Y, y, lens)])
+    for n, got, xs, ys in zip(
+        lens, rows(result.values, squares), rows(x, squares), rows(y, squares), strict=True
+    ):
+        left, right = xs.astype(float).reshape(n, n), ys.astype(float).reshape(n, n)
+        assert np.allclose(got.reshape(n, n), left @ right, rtol=1e-12)
+
+
+def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    n = dim("n", p + 1)
+    C = compute("C", [b, p], ops.sum(A[b, n] * (n + 1), over=n))
+    lens = [0, 7, 3, 0, 12]
+    given = ragged(A, elements(sum(lens)), lens)
+    whole = interpret(C, [given])
+    for at_once in (1, 5, 30):
+        monkeypatch.setattr("cora.interp.evaluate._POINTS_AT_ONCE", at_once)
+        cut = interpret(C, [given])
+        assert np.array_equal(cut.values, whole.values)
+        assert np.array_equal(cut.error, whole.error)
+
+
+def test_a_million_products_take_no_minute() -> None:
+    X, Y = placeholder("X", [b, i, k]), placeholder("Y", [b, k, j])
+    C = compute("C", [b, i, j], ops.sum(X[b, i, k] * Y[b, k, j], over=k))
+    lens = [100, 0, 1]
+    given = [ragged(T, elements(10001), lens) for T in (X, Y)]
+    begin = time.perf_counter()
+    interpret(C, given)
+    assert time.perf_counter() - begin < 20
+
+
+def test_triangles_bands_and_dims_that_depend_on_two_outer_dims() -> None:
+    q, kv = lengths("q", b), lengths("kv", b)
+    row = dim("row", q[b])
+    col = dim("col", kv[b] - q[b] + row + 1)
+    T = compute("T", [b, row, col], 100 * b + 10 * row + col)
+    result = interpret(T, sizes={"M": 3}, lengths={"q": [2, 3, 0], "kv": [3, 1, 2]})
+    assert result.to_list() == [[[0, 1], [10, 11, 12]], [[], [], [120]], []]
+    band = dim("band", ops.minimum(row + 1, 2))
+    B = compute("B", [b, row, band], row - band)
+    assert interpret(B, sizes={"M": 1}, lengths={"q": [4]}).to_list() == [[[0], [1, 0], [2, 1], [3, 2]]]
+
+
+def test_transposition_of_two_ragged_dims() -> None:
+    X = placeholder("X", [b, i, j])
+    T = compute("T", [b, j, i], X[b, i, j])
+    assert interpret(T, [ragged(X, range(5), [2, 0, 1])]).to_list() == [[[0, 2], [1, 3]], [], [[4]]]
+
+
+def test_gather_through_a_ragged_index() -> None:
+    vocab, feature = dim("vocab", 5), dim("feature", 2)
+    E = placeholder("E", [vocab, feature])
+    idx = placeholder("idx", [b, p], dtype="int32")
+    G = compute("G", [b, p, feature], E[idx[b, p], feature])
+    table = array(E, np.arange(10))
+    result = interpret(G, {"idx": ragged(idx, [4, 0, 2], [2, 0, 1]), "E": table})
+    assert result.to_list() == [[[8, 9], [0, 1]], [], [[4, 5]]]
+
+
+def test_lengths_over_two_dims() -> None:
+    n = lengths("n", b, p)
+    inner = dim("inner", n[b, p])
+    O = compute("O", [b, p, inner], n[b, p] * 10 + inner)  # noqa: E741
+    expected = [[[20, 21], []], [], [[10]]]
+    for given in ([2, 0, 1], [[2, 0], [], [1]], [np.array([2, 0]), [], (1,)]):
+        result = interpret(O, sizes={"M": 3}, lengths={"lens": [2, 0, 1], "n": given})
+        assert result.to_list() == expected
+
+
+def test_a_length_function_is_zero_outside_its_domain() -> None:
+    O = compute("O", [b], lens[b + 1])  # noqa: E741
+    assert interpret(O, sizes={"M": 3}, lengths={"lens": [5, 6, 7]}).to_list() == [6, 7, 0]
+
+
+def test_a_scalar_and_a_scalar_of_nothing() -> None:
+    total = compute("total", [], ops.sum(A[b, p], over=(b, p)))
+    result = interpret(total, [ragged(A, [1, 2, 3], [2, 0, 1])])
+    assert result.to_list() == 6.0
+    assert [r.tolist() for r in result.rows()] == [[6.0]]
+    assert result.indices().shape == (1, 0)
+    assert interpret(total, [ragged(A, [], [])]).to_list() == 0.0
+
+
+def test_six_dims() -> None:
+    dims = [dim(f"d{n}", 2) for n in range(5)]
+    last = dim("last", dims[0] + dims[4])
+    X = compute("X", [*dims, last], sum((d * 10**n for n, d in enumerate(dims)), last - last))
+    result = interpret(X)
+    points = [(*t, n) for t in product(range(2), repeat=5) for n in range(t[0] + t[4])]
+    assert result.indices().tolist() == [list(t) for t in points]
+    assert result.values.tolist() == [sum(d * 10**n for n, d in enumerate(t[:5])) for t in points]
+
+
+# --- reductions ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "empty", "of_row"),
+    [
+        ("sum", 0.0, np.sum),
+        ("prod", 1.0, np.prod),
+        ("max", -math.inf, np.max),
+        ("min", math.inf, np.min),
+        ("mean", 0.0, np.mean),
+        ("argmax", -1, np.argmax),
+        ("argmin", -1, np.argmin),
+    ],
+)
+@pytest.mark.parametrize("lens", HOSTILE)
+def test_reductions(name: str, empty: Any, of_row: Callable[[Any], Any], lens: list[int]) -> None:
+    O = compute("O", [b], getattr(ops, name)(A[b, p], over=p))  # noqa: E741
+    flat = elements(sum(lens))
+    flat[1::3] = 0.5  # ties
+    flat[4::7] = np.nan
+    result = interpret(O, [ragged(A, flat, lens)])
+    expected = [of_row(r.astype(float)) if len(r) else empty for r in rows(flat, lens)]
+    assert result.to_list() == pytest.approx(expected, rel=1e-13, nan_ok=True)
+
+
+@pytest.mark.parametrize(("dtype", "held"), [("int8", "int32"), ("int32", "int32"), ("int64", "int64")])
+def test_extremes_of_nothing_are_those_of_the_type_of_arithmetic(dtype: str, held: str) -> None:
+    N = placeholder("N", [b, p], dtype=dtype)
+    low = compute("low", [b], ops.max(N[b, p], over=p))
+    high = compute("high", [b], ops.min(N[b, p], over=p))
+    given = [ragged(N, [-7], [0, 1])]
+    limits = np.iinfo(held)
+    assert interpret(low, given).to_list() == [limits.min, -7]
+    assert interpret(high, given).to_list() == [limits.max, -7]
+
+
+def test_a_sum_of_comparisons_counts() -> None:
+    O = compute("O", [b], ops.sum(A[b, p] > 1, over=p))  # noqa: E741
+    result = interpret(O, [ragged(A, [1, 2, 3, 4], [3, 0, 1])])
+    assert result.to_list() == [2, 0, 1]
+    assert result.values.dtype == np.int64
+
+
+def test_a_reduction_over_two_ragged_dims_and_one_that_is_ragged_within_itself() -> None:
+    q = dim("q", p + 1)
+    O = compute("O", [b], ops.sum(A[b, p] * (q + 1), over=(q, p)))  # noqa: E741
+    mean = compute("mean", [b], ops.mean(A[b, p] * (q + 1), over=(p, q)))
+    given = ragged(A, [1, 10, 100], [2, 0, 1])
+    assert interpret(O, [given]).to_list() == [1 + 10 * 3, 0, 100]
+    assert interpret(mean, [given]).to_list() == [31 / 3, 0, 100]
+
+
+# --- elements ------------------------------------------------------------------------------------
+
+d4 = dim("d4", 4)
+SPECIAL = [math.inf, -math.inf, math.nan, -0.0]
+
+
+def on(values: list[float], build: Callable[[Any], Any], dtype: str = "float64") -> list[Any]:
+    """`build` applied to four elements."""
+    X = placeholder("X", [d4], dtype=dtype)
+    result = interpret(compute("O", [d4], build(X[d4])), [array(X, values)])
+    return result.to_list()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("exp", math.exp),
+        ("log", math.log),
+        ("sqrt", math.sqrt),
+        ("rsqrt", lambda x: 1 / math.sqrt(x)),
+        ("tanh", math.tanh),
+        ("erf", math.erf),
+        ("gelu", lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2)))),
+        ("sigmoid", lambda x: 1 / (1 + math.exp(-x))),
+        ("abs", abs),
+    ],
+)
+def test_functions(name: str, function: Callable[[float], float]) -> None:
+    values = [0.25, 1.0, 3.5, 0.001]
+    expected = [function(v) for v in values]
+    assert on(values, getattr(ops, name)) == pytest.approx(expected, rel=1e-14)
+
+
+def test_gelu_by_the_tanh_formula() -> None:
+    values = [0.25, -1.0, 3.5, -20.0]
+    expected = [0.5 * v * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))) for v in values]
+    assert on(values, lambda x: ops.gelu(x, approximate="tanh")) == pytest.approx(expected, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("exp", [math.inf, 0.0, math.nan, 1.0]),
+        ("log", [math.inf, math.nan, math.nan, -math.inf]),
+        ("sqrt", [math.inf, math.nan, math.nan, 0.0]),
+        ("rsqrt", [0.0, math.nan, math.nan, -math.inf]),
+        ("tanh", [1.0, -1.0, math.nan, 0.0]),
+        ("erf", [1.0, -1.0, math.nan, 0.0]),
+        ("gelu", [math.inf, 0.0, math.nan, 0.0]),
+        ("sigmoid", [1.0, 0.0, math.nan, 0.5]),
+        ("abs", [math.inf, math.inf, math.nan, 0.0]),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_functions_of_infinities_and_nan(name: str, expected: list[float]) -> None:
+    assert on(SPECIAL, getattr(ops, name)) == pytest.approx(expected, nan_ok=True, abs=0)
+
+
+@pytest.mark.filterwarnings("error")
+def test_nothing_is_said_about_overflow() -> None:
+    values = [800.0, -800.0, 1e300, -1e300]
+    assert on(values, ops.sigmoid) == [1.0, 0.0, 1.0, 0.0]
+    assert on(values, lambda x: x * 1e300)[2:] == [math.inf, -math.inf]
+    assert on(values, lambda x: x / 0)[:2] == [math.inf, -math.inf]
+
+
+def test_nan_in_minimum_and_comparisons() -> None:
+    assert on(SPECIAL, lambda x: ops.minimum(x, 1)) == pytest.approx([1, -math.inf, math.nan, 0], nan_ok=True)
+    assert on(SPECIAL, lambda x: ops.maximum(1, x)) == pytest.approx([math.inf, 1, math.nan, 1], nan_ok=True)
+    assert on(SPECIAL, lambda x: ops.equal(x, x)) == [True, True, False, True]
+    assert on(SPECIAL, lambda x: ops.not_equal(x, x)) == [False, False, True, False]
+    assert on(SPECIAL, lambda x: ~(x < 0) & (x <= 0) | (x > 9)) == [True, False, False, True]
+
+
+def test_integer_division_is_pythons() -> None:
+    values = [7, -7, 8, -8]
+    for by in (3, -3):
+        assert on(values, lambda x, by=by: x // by, "int64") == [v // by for v in values]
+        assert on(values, lambda x, by=by: x % by, "int64") == [v % by for v in values]
+    assert on(values, lambda x: x / 2, "int64") == [3.5, -3.5, 4.0, -4.0]
+
+
+def test_casts() -> None:
+    values = [2.7, -2.7, 0.0, 1e6]
+    assert on(values, lambda x: ops.cast(x, "int32")) == [2, -2, 0, 1000000]
+    assert on(values, lambda x: ops.cast(x, "bool")) == [True, True, False, True]
+    assert on([0.1] * 4, lambda x: ops.cast(x, "float32")) == [0.1] * 4  # kept in float64
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [("int8", [44, -56, 2, -1]), ("int32", [300, 200, 2, -1]), ("bool", [True, True, True, True])],
+)
+def test_integers_wrap_where_they_are_stored(dtype: str, expected: list[int]) -> None:
+    X = placeholder("X", [d4], dtype="int64")
+    given = [array(X, [300, 200, 2, -1])]
+    stored = compute("S", [d4], X[d4], dtype=dtype)
+    assert interpret(stored, given).to_list() == expected
+    if dtype == "int8":  # and are read back wrapped, in the type of arithmetic
+        assert interpret(compute("O", [d4], stored[d4] * 2), given).to_list() == [88, -112, 4, -2]
+
+
+def test_floats_are_stored_as_they_are() -> None:
+    X = placeholder("X", [d4], dtype="bfloat16")
+    given = [array(X, np.array([0.1, 1.5, -2.0, 300.0], ml_dtypes.bfloat16))]
+    third = compute("third", [d4], X[d4] / 3, dtype="bfloat16")
+    back = compute("back", [d4], third[d4] * 3)
+    assert interpret(back, given).values == pytest.approx(given[0].values.astype(float), rel=1e-15)
+    truncated = compute("truncated", [d4], X[d4], dtype="int8")
+    assert interpret(truncated, given).to_list() == [0, 1, -2, 44]
+
+
+def test_a_literal_is_what_its_type_holds() -> None:
+    X = placeholder("X", [d4])
+    result = interpret(compute("O", [d4], ops.equal(X[d4], 0.1)), [array(X, [0.1] * 4)])
+    assert result.to_list() == [True] * 4
+
+
+def test_where_evaluates_only_the_branch_taken() -> None:
+    shifted = compute("shifted", [b, p], ops.where(p > 0, A[b, p - 1], -1))
+    given = ragged(A, [1, 2, 3, 4], [3, 0, 1])
+    assert interpret(shifted, [given]).to_list() == [[-1, 1, 2], [], [-1]]
+    quotient = compute("quotient", [b, p], ops.where(p > 0, 6 // p, 0))
+    assert interpret(quotient, sizes={"M": 1}, lengths={"lens": [4]}).to_list() == [[0, 6, 3, 2]]
+    averaged = compute("averaged", [b], ops.where(lens[b] > 1, ops.sum(A[b, p], over=p), A[b, 0]))
+    assert interpret(averaged, [ragged(A, [1, 2, 3, 4], [3, 1])]).to_list() == [6, 4]
+
+
+def test_a_shared_expression_is_evaluated_once() -> None:
+    e: Any = A[b, p]
+    for _ in range(12):
+        e = e * 0.5 + e * 0.5
+    begin = time.perf_counter()
+    result = interpret(compute("O", [b, p], e), [ragged(A, [3.0], [1])])
+    assert result.to_list() == [[3.0]]
+    assert time.perf_counter() - begin < 5
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+O = compute("O", [b, p], 2 * A[b, p])  # noqa: E741
+GOOD = ragged(A, [1, 2, 3], [2, 1])
+B = placeholder("B", [b, p])
+SUM = compute("SUM", [b, p], A[b, p] + B[b, p])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: interpret(A, []), "an output must be a computed tensor; got input A.b, p."),
+        (lambda: interpret(O, []), r"expected inputs \[A\]; got 0 arrays"),
+        (lambda: interpret(O, [GOOD, GOOD]), r"expected inputs \[A\]; got 2 arrays"),
+        (lambda: interpret(O, {"B": GOOD}), r"expected inputs \[A\]; missing \['A'\], unknown \['B'\]"),
+        (lambda: interpret(O, [[[1.0]]]), "input 'A' must be a RaggedArray; got list"),
+        (
+            lambda: interpret(O, [ragged(placeholder("A", [b, p], "int32"), [1], [1])]),
+            "input 'A' must have dtype float32; got int32",
+        ),
+        (
+            lambda: interpret(O, [array(placeholder("A", [d4]), [1] * 4)], sizes={"M": 1}),
+            "lengths 'lens' are given neither by an input nor in lengths=",
+        ),
+        (
+            lambda: interpret(
+                O, [array(placeholder("A", [d4]), [1] * 4)], sizes={"M": 1}, lengths={"lens": [4]}
+            ),
+            r"input 'A' must have the shape of \[b: M, p: lens\[b\]\]; got .*\[d4: 4\]",
+        ),
+        (
+            lambda: interpret(SUM, [GOOD, ragged(B, [1, 2, 3], [1, 2])]),
+            "entry 0 of lengths 'lens' is 2 by input 'A' and 1 by input 'B'",
+        ),
+        (
+            lambda: interpret(SUM, [GOOD, ragged(B, [1, 2, 3], [2, 1, 0])]),
+            "size 'M' is 2 by input 'A' and 3 by input 'B'",
+        ),
+        (lambda: interpret(O, [GOOD], sizes={"M": 3}), "size 'M' is 2 by input 'A' and 3 by sizes="),
+        (
+            lambda: interpret(O, [GOOD], lengths={"lens": [2, 1, 0]}),
+            "lengths 'lens' have 2 entries by input 'A' and 3 by lengths=",
+        ),
+        (lambda: interpret(compute("I", [b], b)), "size 'M' is given neither by an input nor in"),
+        (lambda: interpret(compute("I", [b], b), sizes={"M": -1}), "size 'M'.* -1"),
+        (lambda: interpret(compute("I", [b], b), sizes={"M": 1.5}), "size 'M'.* 1.5"),
+        (
+            lambda: interpret(compute("I", [b, p], p), sizes={"M": 2}, lengths={"lens": [1, 2, 3]}),
+            "lengths 'lens' must have 2 entries; got 3",
+        ),
+        (
+            lambda: interpret(compute("I", [b, p], p), sizes={"M": 2}, lengths={"lens": [1, -2]}),
+            "lengths 'lens'.*-2 at entry 1",
+        ),
+        (
+            lambda: interpret(compute("I", [b, p], p), sizes={"M": 1}, lengths={"lens": [1.5]}),
+            "lengths 'lens'.*integers",
+        ),
+        (
+            lambda: interpret(compute("I", [b, p], p), sizes={"M": 1}, lengths={"lens": [True]}),
+            "lengths 'lens'.*integers",
+        ),
+        (
+            lambda: interpret(compute("O", [b, p], A[b, p - 1]), [GOOD]),
+            r"access to 'A' outside its domain: the index of dim 'p' must be in 0..2 \(end excluded\); "
+            r"got -1 at point \(b=0, p=0\)",
+        ),
+        (
+            lambda: interpret(compute("O", [b, p], A[b, p + 1]), [GOOD]),
+            r"dim 'p' must be in 0..2 .*got 2 at point \(b=0, p=1\)",
+        ),
+        (
+            lambda: interpret(compute("O", [b, p], A[b + 1, 0]), [GOOD]),
+            r"dim 'b' must be in 0..2 .*got 2 at point \(b=1, p=0\)",
+        ),
+        (
+            lambda: interpret(compute("O", [b], ops.sum(A[0, p], over=p)), [ragged(A, range(3), [1, 2])]),
+            r"dim 'p' must be in 0..1 .*got 1 at point \(b=1, p=1\)",
+        ),
+        (
+            lambda: interpret(compute("O", [b, p], 3 // (p - 1)), sizes={"M": 1}, lengths={"lens": [2]}),
+            r"integer division by zero in 3 // \(p - 1\) at point \(b=0, p=1\)",
+        ),
+        (lambda: interpret([compute("S", [], 1), compute("S", [], 2)]), "two different .* named 'S'"),
+    ],
+)
+def test_refusals(wrong: Callable[[], object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        wrong()
+
+
+def test_nodes_of_lowered_programs_are_no_definitions() -> None:
+    with pytest.raises(InternalError, match="Var in a definition: x"):
+        interpret(Tensor("T", (), "int64", Var("x")))
+
+
+def test_inputs_are_read_through_their_layout() -> None:
+    padded = GOOD.to_layout(GOOD.layout.with_pad(p, 8), fill=99)
+    assert len(padded.values) == 16
+    assert interpret(O, [padded]).to_list() == [[2, 4], [6]]
