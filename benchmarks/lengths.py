@@ -71,8 +71,7 @@ def read_lengths(directory: str | Path, dataset: str, count: int) -> npt.NDArray
         got = getattr(stored, "dtype", type(stored).__name__)
         shape = getattr(stored, "shape", ())
         raise UserError(
-            f"read_lengths: {path} must hold a one-dimensional array of integers, "
-            f"got {got} of shape {shape}"
+            f"read_lengths: {path} must hold a one-dimensional array of integers, got {got} of shape {shape}"
         )
     if len(stored) < count:
         raise UserError(f"read_lengths: {path} holds {len(stored)} lengths, {count} were asked for")
@@ -80,9 +79,7 @@ def read_lengths(directory: str | Path, dataset: str, count: int) -> npt.NDArray
     outside = np.flatnonzero((first < 0) | (first > np.iinfo(np.int32).max))
     if outside.size:
         index = int(outside[0])
-        raise UserError(
-            f"read_lengths: entry {index} of {path} is {first[index]}, not a 32-bit length"
-        )
+        raise UserError(f"read_lengths: entry {index} of {path} is {first[index]}, not a 32-bit length")
     return first.astype(np.int32)
 
 

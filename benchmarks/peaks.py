@@ -85,9 +85,7 @@ class NumpyStream:
 
     def _run(self, operation: Callable[[Vector, Vector], object], a: Vector, b: Vector) -> None:
         if a.shape != b.shape or a.ndim != 1:
-            raise UserError(
-                f"NumpyStream: expected two vectors of one length, got {a.shape} and {b.shape}"
-            )
+            raise UserError(f"NumpyStream: expected two vectors of one length, got {a.shape} and {b.shape}")
         if self._pool is None:
             operation(a, b)
             return

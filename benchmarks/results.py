@@ -55,9 +55,7 @@ class Row:
 
     def __post_init__(self) -> None:
         if not self.experiment.replace("_", "").replace("-", "").isalnum():
-            raise UserError(
-                f"Row: experiment must be letters, digits, '_' and '-', got {self.experiment!r}"
-            )
+            raise UserError(f"Row: experiment must be letters, digits, '_' and '-', got {self.experiment!r}")
         for name, text in (("variant", self.variant), ("metric", self.metric)):
             if not text:
                 raise UserError(f"Row: {name} must not be empty (experiment {self.experiment!r})")
@@ -65,17 +63,13 @@ class Row:
             if number < 0:
                 raise UserError(f"Row: {name} must be at least 0, got {number}")
         if not math.isfinite(self.value):
-            raise UserError(
-                f"Row: {self.metric} of {self.variant} must be finite, got {self.value}"
-            )
+            raise UserError(f"Row: {self.metric} of {self.variant} must be finite, got {self.value}")
 
 
 COLUMNS = tuple(field.name for field in fields(Row))
 
 
-def write_results(
-    out: str | Path, rows: Sequence[Row], machine: Machine | None = None
-) -> tuple[Path, Path]:
+def write_results(out: str | Path, rows: Sequence[Row], machine: Machine | None = None) -> tuple[Path, Path]:
     """Write one experiment's rows, replacing the files of an earlier run.
 
     Each file is replaced at once: a reader sees the old rows or the new, never a part.

@@ -78,8 +78,7 @@ def measure(
         raise UserError(f"measure: repeats must be at least 1, got {repeats}")
     if warmup_ms < 0 or min_sample_ms < 0:
         raise UserError(
-            "measure: warmup_ms and min_sample_ms must be at least 0, "
-            f"got {warmup_ms} and {min_sample_ms}"
+            f"measure: warmup_ms and min_sample_ms must be at least 0, got {warmup_ms} and {min_sample_ms}"
         )
     if cache not in ("warm", "cold"):
         raise UserError(f"measure: cache must be 'warm' or 'cold', got {cache!r}")

@@ -1,8 +1,7 @@
 """Auxiliary arrays (tables of uninterpreted functions), computed once per batch in native code.
 
-    spec = specify(funs, table_offset, table_size)    which tables, as data
-    native = jit(spec)                                or object_code(spec, ...), linked, and load(spec, library)
-    tables = native.compute(sizes, lengths, arena)
+    spec = specify(funs, table_offset, table_size)    which tables, as data native = jit(spec)
+    or: object_code(spec, ...), linked; load(spec, library) tables = native.compute(sizes, lengths, arena)
 
 Only `jit` and `object_code` import llvmlite.
 """

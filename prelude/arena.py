@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final
+import ctypes
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,7 @@ from cora.errors import UserError
 ALIGNMENT: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(NamedTuple):
     """Where a table lies in its arena: `capacity` entries of `itemsize` bytes from entry number `first`."""
 
     first: int
@@ -22,9 +21,8 @@ class Slot:
     itemsize: int
 
 
-@dataclass(frozen=True, slots=True)
-class Slots:
-    """The slots of several tables, by attribute; a table without one has 0 everywhere. Do not change the lists."""
+class Slots(NamedTuple):
+    """The slots of several tables; one without a slot has 0 everywhere. Do not change the lists."""
 
     addresses: list[int]
     first: list[int]
@@ -34,13 +32,13 @@ class Slots:
 class Arena:
     """One buffer that holds tables, each in a slot of its own that is known by the table's key.
 
-    A slot stays where it is until its table needs more than its capacity; the buffer stays where it is until the slots
-    need more than `capacity_bytes`. So the tables of batches of similar size lie at the same addresses (multiples of
-    64), and the used part, `buffer[:used_bytes]`, can be copied to a device in one piece. An arena belongs to one plan,
-    and to one thread at a time; tables with one key share a slot.
+    A slot stays where it is until its table needs more than its capacity; the buffer stays where it is
+    until the slots need more than `capacity_bytes`. So the tables of batches of similar size lie at the
+    same addresses (multiples of 64), and the used part, `buffer[:used_bytes]`, can be copied to a device in
+    one piece. An arena belongs to one plan, and to one thread at a time; tables with one key share a slot.
     """
 
-    def __init__(self, capacity_bytes: int = 1 << 16) -> None:
+    def __init__(self, capacity_bytes: int = 1 << 20) -> None:
         self._slots: dict[str, Slot] = {}
         self._known: dict[tuple[str, ...], Slots] = {}
         self.used_bytes = 0
@@ -65,10 +63,12 @@ class Arena:
         return known
 
     def reserve(self, key: str, entries: int, dtype: np.dtype[Any]) -> int:
-        """Make room for a table of `entries` under `key`; gives the position of its first entry in the buffer.
+        """Make room for a table of `entries` under `key`; gives the number of its first entry in the
+        buffer.
 
-        A table that fits its slot stays there. Otherwise it gets a new one, and the buffer may move: what it held is
-        copied, and arrays that lie in the old one stay valid. Raises UserError if there is no memory for it.
+        A table that fits its slot stays there. Otherwise it gets a new one, and the buffer may move: what
+        it held is copied, and arrays that lie in the old one stay valid. Raises UserError if there is no
+        memory for it.
         """
         slot = self._slots.get(key)
         if slot is None or slot.capacity < entries:
@@ -91,11 +91,20 @@ class Arena:
             memory = np.empty(size_bytes + ALIGNMENT, np.uint8)
         except MemoryError:
             raise UserError(f"prelude: no memory for {size_bytes} bytes of tables") from None
-        skip = -memory.ctypes.data % ALIGNMENT
+        address = address_of(memory)
+        skip = -address % ALIGNMENT
         self.buffer: NDArray[np.uint8] = memory[skip : skip + size_bytes]
-        self.address: int = self.buffer.ctypes.data
+        self.address = address + skip
         self.int32: NDArray[np.int32] = self.buffer.view(np.int32)
         self.int64: NDArray[np.int64] = self.buffer.view(np.int64)
+
+
+def address_of(array: NDArray[Any]) -> int:
+    """Where the first entry of `array` lies."""
+    if array.size and array.flags.writeable and array.flags.c_contiguous:
+        buffer: Any = array  # NumPy's stubs do not declare it for Python before 3.12
+        return ctypes.addressof(ctypes.c_char.from_buffer(buffer))  # five times faster than below
+    return int(array.__array_interface__["data"][0])
 
 
 def _aligned(size_bytes: int) -> int:

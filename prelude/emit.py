@@ -1,8 +1,8 @@
 """Integer expressions over sizes, tables and formals as LLVM IR.
 
-All integers are 64 bits wide. Arithmetic that leaves them, and division by zero, do not trap: they set a bit of the
-function's status (`OVERFLOW`, `ZERO_DIVISION`) and go on with some value. Only what is evaluated counts: branches of a
-Select that are not taken, and tables read outside their domain, do not.
+All integers are 64 bits wide. Arithmetic that leaves them, and division by zero, do not trap: they set a
+bit of the function's status (`OVERFLOW`, `ZERO_DIVISION`) and go on with some value. Only what is evaluated
+counts: branches of a Select that are not taken, and tables read outside their domain, do not.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cora.ir.expr import (
 from cora.ir.ufun import UFun
 from cora.ir.visit import substitute
 from cora.prelude.spec import Table
-from cora.prelude.status import OUT_OF_RANGE, OVERFLOW, ZERO_DIVISION
+from cora.prelude.status import OVERFLOW, ZERO_DIVISION
 
 I1 = ir.IntType(1)
 I32 = ir.IntType(32)
@@ -68,7 +68,8 @@ class Cell:
 class Emitter:
     """Emits into one function, whose sizes and tables are values already.
 
-    `tables` are the tables that may be read with their addresses; `find` gives the position of a function's table.
+    `tables` are the tables that may be read with their addresses; `find` gives the position of a function's
+    table.
     """
 
     def __init__(
@@ -274,7 +275,7 @@ class Emitter:
         return inside(0)
 
     def _tests(self, value: Value, arg: Expr, extent: Expr, bound: Expr, formals: Env) -> Value | None:
-        """Whether 0 <= value < extent; None where that is obvious from `arg` and `bound`, the extent in its terms.
+        """Whether 0 <= value < extent; None where `arg` and `bound` (the extent in its terms) show it.
 
         A dim in scope is within its own extent; a size is not negative.
         """
@@ -304,7 +305,7 @@ class Emitter:
         return self._tables[self._find(fun)][1]
 
     def start(self, fun: UFun, outer: Env) -> Value:
-        """The position of the first entry of a row of `fun`'s table; `outer` holds all formals but the last."""
+        """Where a row of `fun`'s table starts; `outer` holds all formals but the last."""
         table = self.table(fun)
         return self.value(table.offset, {**outer, table.fun.domain[-1]: const(0)})
 
@@ -315,13 +316,10 @@ class Emitter:
         return b.sext(entry, I64) if stored.width < 64 else entry
 
     def store(self, stored: Value, address: Value, position: Value, value: Value) -> None:
-        """Write an entry of type `stored`; a value that it does not hold sets OUT_OF_RANGE."""
+        """Write an entry of type `stored`, which holds the value: rows and positions are below 2^31."""
         b = self.builder
-        if stored.width < 64:
-            narrow = b.trunc(value, stored)
-            self.flag(b.icmp_signed("!=", b.sext(narrow, I64), value), OUT_OF_RANGE)
-            value = narrow
-        b.store(value, self.at(address, position, stored), align=stored.width // 8)
+        entry = b.trunc(value, stored) if stored.width < 64 else value
+        b.store(entry, self.at(address, position, stored), align=stored.width // 8)
 
     def store_vector(self, address: Value, position: Value, vector: Value) -> None:
         """Write 32-bit entries from `position` on."""

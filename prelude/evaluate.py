@@ -9,13 +9,13 @@ import ctypes
 import operator
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cora.errors import InternalError, UserError
-from cora.prelude.arena import Arena
+from cora.errors import CoraError, InternalError, UserError
+from cora.prelude.arena import Arena, address_of
 from cora.prelude.spec import PreludeSpec
 from cora.prelude.status import (
     FACT_VIOLATED,
@@ -35,9 +35,9 @@ IntArray = NDArray[Any]
 
 
 class NativePrelude:
-    """The compiled prelude of `spec`. It holds no state of a batch: any number of threads may use it at once."""
+    """The compiled prelude of `spec`. It has no state: any number of threads may use it at once."""
 
-    __slots__ = ("_compute", "_dtypes", "_frame", "_given", "_keys", "_owner", "_pack", "spec")
+    __slots__ = ("_alike", "_compute", "_dtypes", "_frame", "_given", "_keys", "_owner", "_pack", "spec")
 
     def __init__(self, spec: PreludeSpec, address: int, owner: object) -> None:
         """`address` is that of the entry point `prelude_compute`; `owner` keeps its code in memory."""
@@ -46,6 +46,11 @@ class NativePrelude:
         self._compute = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)
         self._keys = tuple(table.key for table in spec.tables)
         self._dtypes = tuple(np.dtype(table.fun.dtype) for table in spec.tables)
+        # tables whose sizes are one expression get room together
+        self._alike = tuple(
+            tuple(t for t, other in enumerate(spec.tables) if other.size == table.size and not other.given)
+            for table in spec.tables
+        )
         self._given = tuple((t, e.fun.name, e.key) for t, e in enumerate(spec.tables) if e.given)
         arguments = len(spec.sizes) + 2 * len(spec.tables)
         self._frame = ctypes.c_int64 * (arguments + len(spec.tables) + 1)
@@ -60,19 +65,21 @@ class NativePrelude:
         filled: Mapping[str, IntArray] | None = None,
         check: Literal["quick", "full"] = "quick",
     ) -> list[IntArray]:
-        """The tables of one batch, in the order of `spec.tables`: flat arrays, int64 for row starts, else int32.
+        """The tables of one batch, in the order of `spec.tables`: flat arrays of types `fun.dtype`.
 
-        `sizes` gives every name in `spec.sizes`; `lengths` a flat int32 array for each function in `spec.lengths`, in
-        row-major order of its domain. Further names are ignored. All tables, the lengths among them, lie in `arena`
-        until it is used for the next batch. Those in `filled` (by key: tables of this batch that another prelude has
-        computed) are returned as they are.
+        `sizes` gives every name in `spec.sizes`; `lengths` a flat int32 array for each function in
+        `spec.lengths`, in row-major order of its domain. Further names are ignored. All tables, the lengths
+        among them, lie in `arena` until it is used for the next batch. Those in `filled` (by key: tables of
+        this batch that another prelude has computed) are returned as they are. The address of an empty
+        table has no meaning.
 
-        check: "quick" tests the facts that proofs rest on where that costs little (lengths not negative, row starts
-        not decreasing, first and last entry of each map); "full" compares every entry with the reference
-        `cora.ir.evaluate`, slowly.
+        check: "quick" tests the facts that proofs rest on where that costs little (lengths not negative,
+        row starts not decreasing, first and last entry of each map); "full" compares every entry with the
+        reference `cora.ir.evaluate`, slowly.
 
-        Raises UserError for a size or lengths that are missing or unfit, a table of more than 2^31 - 1 entries, values
-        that do not fit their type, a division by zero; InternalError if a computed table violates a fact.
+        Raises UserError for a size or lengths that are missing or unfit, a table of more than 2^31 - 1
+        entries, values that do not fit their type, a division by zero; InternalError if a computed table
+        violates a fact.
         """
         values = self._size_values(sizes)
         known = self._take_lengths(lengths, arena)
@@ -103,7 +110,7 @@ class NativePrelude:
         """Check tables that `compute` has returned; the errors and the meaning of `check` are the same."""
         for array, dtype, key in zip(tables, self._dtypes, self._keys, strict=True):
             _checked(array, dtype, f"table {key}")
-        addresses = [_address(array) for array in tables]
+        addresses = [address_of(array) for array in tables]
         self._call(self._size_values(sizes), addresses, [~len(array) for array in tables])
         if check == "full":
             self._compare(sizes, tables)
@@ -140,6 +147,8 @@ class NativePrelude:
         self, values: list[int], known: dict[int, int], others: dict[int, IntArray], arena: Arena
     ) -> list[int]:
         """Compute the tables, making room where there is too little; gives the number of entries of each."""
+        if 0 in arena.slots(self._keys).capacity:
+            self._guess(known, others, arena)
         while True:
             slots = arena.slots(self._keys)
             addresses, room = slots.addresses, slots.capacity.copy()
@@ -148,15 +157,24 @@ class NativePrelude:
             if others:
                 addresses = addresses.copy()
                 for t, array in others.items():
-                    addresses[t], room[t] = _address(array), ~len(array)
+                    addresses[t], room[t] = address_of(array), ~len(array)
             counts, short = self._call(values, addresses, room)
             if short is None:
                 return counts
-            arena.reserve(self._keys[short], counts[short], self._dtypes[short])
+            for t in self._alike[short]:
+                if t not in others:
+                    arena.reserve(self._keys[t], counts[short], self._dtypes[t])
             known.update((t, counts[t]) for t in range(short) if t not in others)
 
+    def _guess(self, known: dict[int, int], others: dict[int, IntArray], arena: Arena) -> None:
+        """Make room in a new arena for tables as long as the lengths, as most are: it saves repetitions."""
+        entries = max(known.values(), default=0) + 1
+        for t, key in enumerate(self._keys):
+            if t not in known and t not in others:
+                arena.reserve(key, entries, self._dtypes[t])
+
     def _call(self, values: list[int], addresses: list[int], room: list[int]) -> tuple[list[int], int | None]:
-        """Run the native code: the number of entries of each table, and the table that has too little room."""
+        """Run the native code: the entries of each table, and the table that has too little room."""
         frame = self._frame()
         self._pack(frame, 0, *values, *addresses, *room)
         result = self._compute(frame)
@@ -166,38 +184,36 @@ class NativePrelude:
         t, fault = result // PER_TABLE - 1, result % PER_TABLE
         if fault == NO_ROOM:
             return counts, t
-        self._fail(t, fault, counts[t], ~room[t], addresses[t], frame[-1])
+        raise self._error(t, fault, counts[t], ~room[t], addresses[t], frame[-1])
 
-    def _fail(self, t: int, fault: int, count: int, given: int, address: int, entry: int) -> NoReturn:
+    def _error(self, t: int, fault: int, count: int, given: int, address: int, entry: int) -> CoraError:
         table = self.spec.tables[t]
         what = f"lengths '{table.fun}'" if table.given else f"prelude: table of '{table.fun}'"
         match fault:
             case _ if fault == WRONG_COUNT:
                 extents = ", ".join(str(dim.extent) for dim in table.fun.domain)
-                raise UserError(
+                return UserError(
                     f"{what}: expected {count} values, one for each index of [{extents}]; got {given}"
                 )
             case _ if fault == TOO_LARGE:
-                raise UserError(f"{what}: expected at most {MAX_ENTRIES} entries; got {count}")
+                return UserError(f"{what}: expected at most {MAX_ENTRIES} entries; got {count}")
             case _ if fault == FACT_VIOLATED:
                 place = address + entry * self._dtypes[t].itemsize
                 value = _C_TYPES[table.fun.dtype].from_address(place).value
                 if table.given:
-                    raise UserError(f"{what}: a length must be >= 0; got {value} at {entry}")
-                raise InternalError(
+                    return UserError(f"{what}: a length must be >= 0; got {value} at {entry}")
+                return InternalError(
                     f"{what}: entry {entry} is {value}, which violates a fact that proofs rest on; "
                     f"expected {_FACTS[table.kind]} ({table.describe()})"
                 )
             case _ if fault & ZERO_DIVISION:
-                raise UserError(f"{what}: integer division by zero ({table.describe()})")
+                return UserError(f"{what}: integer division by zero ({table.describe()})")
             case _ if fault & OVERFLOW:
-                raise UserError(
+                return UserError(
                     f"{what}: expected values that fit in 64 bits; got a larger one on the way "
                     f"({table.describe()})"
                 )
-        raise UserError(
-            f"{what}: expected values that fit in {table.fun.dtype}; got a larger one ({table.describe()})"
-        )
+        return InternalError(f"{what}: the native code failed with {fault} ({table.describe()})")
 
     def _compare(self, sizes: Mapping[str, int], tables: Sequence[IntArray]) -> None:
         """Compare every entry with the reference."""
@@ -225,10 +241,6 @@ def _checked(array: IntArray, dtype: np.dtype[Any], what: str) -> IntArray:
             f"got shape {array.shape}, strides {array.strides}, type {array.dtype}"
         )
     return array
-
-
-def _address(array: IntArray) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 _C_TYPES: Final = {"int32": ctypes.c_int32, "int64": ctypes.c_int64}

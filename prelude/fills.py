@@ -26,7 +26,7 @@ _I128 = ir.IntType(128)
 
 
 def emit_fill(x: Emitter, helpers: Helpers, table: Table, out: Value, entries: Value) -> None:
-    """Write all `entries` of `table` to `out`, in order of position. Lengths are the caller's: nothing is written."""
+    """Write all `entries` of `table` to `out`, in order of position. Lengths are there already."""
     match table.fun.definition:
         case Given():
             pass
@@ -45,10 +45,10 @@ def emit_fill(x: Emitter, helpers: Helpers, table: Table, out: Value, entries: V
 def emit_check(x: Emitter, helpers: Helpers, table: Table, data: Value, entries: Value) -> Value:
     """The position of an entry that violates a fact, -1 if none is found.
 
-    Given: entries are not negative. Scan: rows start at 0 and do not decrease. FusedOuter, FusedInner: the first and
-    the last entry of a fused loop are in their row. Cuts: from 0 to n, not decreasing. Maximum: no facts.
+    Given: entries are not negative. Scan: rows start at 0 and do not decrease. FusedOuter, FusedInner: the
+    first and the last entry of a fused loop are in their row. Cuts: from 0 to n, not decreasing. Maximum:
+    no facts.
     """
-    b = x.builder
     match table.fun.definition:
         case Given():
             return helpers.call(x, CHECK_LENGTHS, [data, entries])
@@ -83,7 +83,7 @@ def _table_rows(x: Emitter, fun: UFun) -> Iterator[tuple[Env, Value, Value]]:
 
 @contextmanager
 def _fused_loops(x: Emitter, fun: UFun, offset: UFun) -> Iterator[tuple[Value, Value, Value, Value]]:
-    """The fused loops in the table of `fun`: address of the row starts, first position, iterations, number of rows."""
+    """The fused loops in a table: address of the row starts, first position, iterations, rows."""
     theirs = x.table(offset).fun
     with _table_rows(x, fun) as (env, base, count):
         outer: dict[Any, Value] = {
@@ -119,7 +119,7 @@ def _fill_maximum(
 
 
 def _fill_cuts(x: Emitter, fun: UFun, out: Value, definition: Cuts) -> None:
-    """Both cuts and costs increase: one walk over the rows finds all cuts. Products have 128 bits: they fit."""
+    """Cuts and costs increase: one walk over the rows finds all. Products have 128 bits: they fit."""
     b, cost = x.builder, definition.cost
     n, parts = x.count(_rows_of(cost), {}), x.value(definition.parts, {})
     starts = x.at(x.address(cost), x.start(cost, {}), I64)

@@ -1,7 +1,7 @@
 """Names for uninterpreted functions that agree between processes: a hash of what a function means.
 
-Two functions have one key if they are the same up to the names of functions and of formal dims: such names are for
-people. Names of sizes and of Given functions count, because the run time binds values by them.
+Two functions have one key if they are the same up to the names of functions and of formal dims: such names
+are for people. Names of sizes and of Given functions count, because the run time binds values by them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Keys:
         self._known: dict[UFun, str] = {}
 
     def of(self, fun: UFun) -> str:
-        """The key of `fun`: its kind and 16 hexadecimal digits, such as `scan_0f3a...`; a C identifier.
+        """The key of `fun`: its kind and 16 hexadecimal digits (`scan_0f3a...`), a C identifier.
 
-        Raises UnsupportedError if the definition holds something that a table cannot be computed from (floats,
-        tensor accesses, reductions), InternalError if it uses a dim that it does not bind.
+        Raises UnsupportedError if the definition holds something that a table cannot be computed from
+        (floats, tensor accesses, reductions), InternalError if it uses a dim that it does not bind.
         """
         known = self._known.get(fun)
         if known is None:
@@ -93,7 +93,7 @@ class Keys:
             case Call(fun=called, args=args):
                 return f"({self.of(called)} {' '.join(self._expr(fun, a, names) for a in args)})"
         raise UnsupportedError(
-            f"prelude: the definition of '{fun}' must be made of sizes, lengths, dims and integer arithmetic; "
+            f"prelude: the definition of '{fun}' must be integer arithmetic of sizes, lengths and dims; "
             f"got {e} ({type(e).__name__})"
         )
 
@@ -133,7 +133,7 @@ def expressions(fun: UFun) -> Iterator[Expr]:
 
 
 def functions(fun: UFun) -> Iterator[UFun]:
-    """The functions that the table of `fun` is computed from, in the order in which they stand; with repeats."""
+    """The functions that the table of `fun` is computed from, in the order in which they stand."""
     match fun.definition:
         case FusedOuter(offset=direct) | FusedInner(offset=direct) | Cuts(cost=direct):
             yield direct

@@ -4,11 +4,12 @@ A module has one public function,
 
     int64 <prefix>prelude_compute(int64 *frame)
 
-whose `frame` is `sizes[S], tables[T], room[T], counts[T], entry[1]`, with sizes in the order of `spec.sizes` and tables in
-that of `spec.tables`. `tables[t]` is the address of table t; `room[t]` is the number of entries that it has room for, or
-`-1 - n` if it is filled already and has n entries (lengths always are). On return `counts[t]` is the number of entries.
-The result is 0, or tells which table is at fault and why (`cora.prelude.status`); `entry` is then the entry that
-violates a fact. The tables before the one at fault are complete, and nothing else was written.
+whose `frame` is `sizes[S], tables[T], room[T], counts[T], entry[1]`, with sizes in the order of
+`spec.sizes` and tables in that of `spec.tables`. `tables[t]` is the address of table t; `room[t]` is the
+number of entries that it has room for, or `-1 - n` if it is filled already and has n entries (lengths
+always are). On return `counts[t]` is the number of entries. The result is 0, or tells which table is at
+fault and why (`cora.prelude.status`); `entry` is then the entry that violates a fact. The tables before the
+one at fault are complete, and nothing else was written.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def llvm_ir(spec: PreludeSpec, *, prefix: str = "") -> str:
 def object_code(spec: PreludeSpec, *, cpu: str, features: str, prefix: str = "") -> bytes:
     """A relocatable, position-independent object with the code of `spec`.
 
-    `cpu` and `features` are LLVM's names ("znver4", "+avx2,..."), for the architecture of this machine. Two objects in
-    one library need different prefixes.
+    `cpu` ("native": this machine's) and `features` are LLVM's names ("znver4", "+avx2,..."), for this
+    architecture. Two objects in one library need different prefixes.
     """
     machine = _machine(cpu, features, jit=False)
     return bytes(machine.emit_object(_optimised(spec, prefix, machine)))
@@ -61,7 +62,7 @@ def _machine(cpu: str, features: str, *, jit: bool) -> Any:
     binding.initialize_native_asmprinter()
     target = binding.Target.from_default_triple()
     return target.create_target_machine(
-        cpu=cpu,
+        cpu=binding.get_host_cpu_name() if cpu == "native" else cpu,
         features=features,
         opt=2,
         reloc="pic",
@@ -118,7 +119,7 @@ def _build(spec: PreludeSpec, prefix: str) -> Any:
 
         def fail_on_status() -> None:
             status = x.status()
-            fail_if(b.icmp_signed("!=", status, const(0)), status)  # noqa: B023
+            fail_if(b.icmp_signed("!=", status, const(0)), status)
 
         entries = x.count(table.size, {})
         fail_on_status()

@@ -1,6 +1,7 @@
 """The loops over rows and entries that tables share: private functions, each in a module at most once.
 
-One function more costs over a millisecond of compile time, whatever its length; so tables of a kind share theirs.
+One function more costs over a millisecond of compile time, whatever its length; so tables of a kind share
+theirs.
 """
 
 from __future__ import annotations
@@ -63,9 +64,9 @@ def _fill_rows(
 ) -> Value:
     """Fill `count` entries from `base` on, row r from `base + starts[r]` to `base + starts[r + 1]`.
 
-    `inner` is 0 or 1. 0: each entry is r (`ffo`); 1: entries are 0, 1, 2... (`ffi`). What no row has is 0. Whole
-    vectors are stored past the end of a row, where the next row then overwrites them; never past `entries`, the end of
-    the table.
+    `inner` is 0 or 1. 0: each entry is r (`ffo`); 1: entries are 0, 1, 2... (`ffi`). What no row has is 0.
+    Whole vectors are stored past the end of a row, where the next row then overwrites them; never past
+    `entries`, the end of the table.
     """
     b = x.builder
     inner32 = b.trunc(inner, I32)
@@ -86,7 +87,7 @@ def _fill_rows(
         stop = x.smaller(end, last_vector)
         with b.if_then(b.icmp_signed("<", start, stop)):
             x.store_vector(out, start, first)
-            # go on at the next multiple of a vector: tables are aligned, and no store then crosses a cache line
+            # go on at a multiple of a vector: tables are aligned, so no store then crosses a cache line
             at.set(b.add(b.or_(start, const(_LANES - 1)), const(1)))
             skipped = b.mul(b.trunc(b.sub(at.get(), start), I32), inner32)
             vector.set(b.add(first, _splat(x, skipped)))
@@ -106,7 +107,7 @@ def _fill_rows(
 def _check_rows(
     x: Emitter, data: Value, starts: Value, base: Value, count: Value, rows: Value, inner: Value
 ) -> Value:
-    """The first or the last entry of a fused loop if it is not in its row, else -1; arguments as of `_fill_rows`.
+    """The first or last entry of a fused loop if it is not in its row, else -1; see `_fill_rows`.
 
     ffo: 0 <= r < rows, and the iteration is in row r; ffi: from 0 to the iteration.
     """
@@ -131,7 +132,7 @@ def _check_rows(
 
 
 def _check_sums(x: Emitter, data: Value, base: Value, count: Value) -> Value:
-    """The first of `count` 64-bit entries from `base` on that is below the one before (the first: not 0), else -1."""
+    """The first of `count` sums from `base` on that is below the one before, or not 0 first; else -1."""
     b = x.builder
     bad, previous = Cell(x, const(-1)), Cell(x, const(0))
     with x.loop(count) as i:
@@ -154,7 +155,7 @@ def _check_lengths(x: Emitter, data: Value, count: Value) -> Value:
 
 
 def _check_cuts(x: Emitter, data: Value, count: Value, rows: Value) -> Value:
-    """The first of `count` cuts that is wrong, else -1: from 0 to `rows`, not decreasing. A single cut is 0."""
+    """The first of `count` cuts that is wrong, else -1: from 0 to `rows`, not decreasing."""
     b = x.builder
     bad, previous = Cell(x, const(-1)), Cell(x, const(0))
     with x.loop(count) as i:

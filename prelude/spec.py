@@ -15,8 +15,8 @@ from cora.prelude.keys import Keys, called, expressions, functions, kind, sizes
 class Table:
     """The table of `fun`: a flat array of `size` entries of type `fun.dtype`.
 
-    `offset` is the position of the entry at the formals of the domain; `key` names the function's meaning, the same in
-    every process (`cora.prelude.keys`).
+    `offset` is the position of the entry at the formals of the domain; `key` names the function's meaning,
+    the same in every process (`cora.prelude.keys`).
     """
 
     fun: UFun
@@ -58,8 +58,8 @@ class Table:
 class PreludeSpec:
     """What the prelude of a kernel computes from the lengths of a batch.
 
-    tables: in dependency order; sizes: names of the run-time sizes used, sorted; lengths: the Given functions, in the
-    order of their tables.
+    tables: in dependency order; sizes: names of the run-time sizes used, sorted; lengths: the Given
+    functions, in the order of their tables.
     """
 
     tables: tuple[Table, ...]
@@ -89,10 +89,10 @@ def specify(
 ) -> PreludeSpec:
     """The tables of `funs` and of everything that they are computed from, each function once.
 
-    `table_offset(fun, args)` is the position of an entry in the table of `fun`, `table_size(fun)` the number of
-    entries; both may call further functions, whose tables are included. The result depends on the set of functions
-    only, not on their order. Raises UnsupportedError for a definition that is not integer arithmetic, InternalError
-    if a function needs its own table.
+    `table_offset(fun, args)` is the position of an entry in the table of `fun`, `table_size(fun)` the
+    number of entries; both may call further functions, whose tables are included. The result depends on the
+    set of functions only, not on their order. Raises UnsupportedError for a definition that is not integer
+    arithmetic, InternalError if a function needs its own table.
     """
     keys = Keys()
     tables: dict[str, Table] = {}

@@ -1,15 +1,15 @@
-"""How the native code tells what went wrong: bits of a function's status, and the codes of the whole computation."""
+"""How the native code tells what went wrong."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# Bits of the status of one function; `<key>_size` returns it negated.
+# Bits of the status that arithmetic sets.
 OVERFLOW: Final = 1
 ZERO_DIVISION: Final = 2
-OUT_OF_RANGE: Final = 4
 
-# `prelude_compute` returns 0, or `(position of the table + 1) * PER_TABLE + fault`; a fault is a status or one of these.
+# `prelude_compute` returns 0, or `(position of the table + 1) * PER_TABLE + fault`; a fault is a status,
+# or one of these.
 PER_TABLE: Final = 16
 TOO_LARGE: Final = 8
 NO_ROOM: Final = 9

@@ -1,13 +1,26 @@
-"""Comparison of what a kernel computed with the interpreter's reference."""
+"""Arrays for tests, and comparison of what a kernel computed with the interpreter's reference."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from cora.interp import Reference
 from cora.ir import dtypes
-from cora.storage.array import RaggedArray
+from cora.ir.tensor import Tensor
+from cora.storage.array import RaggedArray, store
+from cora.storage.boxes import Batch
+from cora.storage.layout import Layout
+
+
+def array(tensor: Tensor, elements: Any, lengths: Any = None, **sizes: int) -> RaggedArray:
+    """An array of `tensor`, packed, with these valid elements in row-major order."""
+    held = {n: np.asarray(v, np.int32) for n, v in (lengths or {}).items()}
+    values = np.asarray(elements, dtypes.to_numpy(tensor.dtype))
+    layout = Layout.packed(tensor.dims)
+    return store(values, layout, Batch(sizes, held), tensor.name, tensor.dtype)
 
 
 def assert_matches(reference: Reference, array: RaggedArray, *, ulps: float = 4) -> None:

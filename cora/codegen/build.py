@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,9 +49,11 @@ class Compiled:
 
 
 def compile_functions(
-    functions: Sequence[Function], target: HostTarget, objects: Sequence[bytes] = ()
+    functions: Sequence[Function], target: HostTarget, objects: Iterable[bytes] = ()
 ) -> Compiled:
     """Native code of `functions` in one library together with `objects` (contents of ELF object files).
+
+    `objects` is read last, so it may wait for what is compiled meanwhile.
 
     Raises InternalError if two functions share a name, or TVM, LLVM or the linker refuses what was emitted.
     """

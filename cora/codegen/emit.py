@@ -10,11 +10,12 @@ from dataclasses import replace
 
 import tvm
 from tvm import tirx as T  # noqa: N812
+from tvm.ir import PointerType, PrimType
 
 from cora.codegen import arith, memory
-from cora.codegen.abi import param_dtype
+from cora.codegen.abi import memory_dtype
 from cora.codegen.emit_expr import bound, evaluate, find, restrict
-from cora.codegen.nodes import TirBuffer, i64, int_value
+from cora.codegen.nodes import Tir, TirBuffer, i64, int_value
 from cora.codegen.scope import Names, Scope
 from cora.codegen.values import Context, Value, index_constant
 from cora.errors import InternalError
@@ -26,6 +27,9 @@ from cora.ir.visit import substitute
 #: The most lanes of one vector value; 64 elements of 8 bytes fill half of the widest register file.
 MAX_LANES = 64
 
+#: The declared length of arrays, which nothing in code generation looks at.
+_ANY_LENGTH = 2**62
+
 
 def emit(function: Function) -> tvm.tirx.PrimFunc:
     """The TIR of `function`: parameters as in `cora.codegen.abi`.
@@ -35,9 +39,19 @@ def emit(function: Function) -> tvm.tirx.PrimFunc:
     if not function.name.isidentifier():
         raise InternalError(f"function {function.name!r}: the name must be an identifier")
     names = Names()
-    params = [_parameter(names, b) for b in function.buffers]
-    sizes = [T.Var(names.fresh(s.name), "int64") for s in function.sizes]
     scope = Scope(names)
+    frame = T.Var(names.fresh("frame"), PointerType(PrimType("int64")))
+    words = T.decl_buffer((i64(_ANY_LENGTH),), "int64", names.fresh("words"), data_alignment=8)
+    scope.add(T.DeclBuffer(words, data=frame))
+    params = [
+        _parameter(names, scope, b, T.BufferLoad(words, [i64(place)]))
+        for place, b in enumerate(function.buffers)
+    ]
+    first = len(params)
+    sizes = [
+        scope.bind(T.BufferLoad(words, [i64(first + place)]), s.name)
+        for place, s in enumerate(function.sizes)
+    ]
     context = Context(
         scope,
         {
@@ -48,21 +62,25 @@ def emit(function: Function) -> tvm.tirx.PrimFunc:
     )
     _stmt(context, function.body)
     attrs = tvm.ir.make_node("ir.DictAttrs", **{"global_symbol": function.name, "tirx.noalias": True})
-    result = T.PrimFunc([*params, *sizes], scope.stmt(), attrs=attrs)
+    result = T.PrimFunc([frame], scope.stmt(), attrs=attrs)
     if not tvm.tirx.analysis.verify_well_formed(result, assert_mode=False):
         raise InternalError(f"function '{function.name}' gives ill-formed TIR:\n{result.script()}")
     return result
 
 
-def _parameter(names: Names, buffer: Buffer) -> TirBuffer:
-    """A flat parameter: its length is read from the argument, its alignment is that of one element."""
+def _parameter(names: Names, scope: Scope, buffer: Buffer, address: Tir) -> TirBuffer:
+    """A flat array at an address, aligned to one element."""
     if buffer.scope == "local":
         raise InternalError(f"parameter '{buffer.name}' must not be local")
     name = names.fresh(buffer.name)
-    length = T.Var(names.fresh(f"{name}_length"), "int64")
-    stored = param_dtype(buffer.dtype)
+    stored = memory_dtype(buffer.dtype)
+    pointer_type = PointerType(PrimType(stored))
+    pointer = T.Var(names.fresh(f"{name}_data"), pointer_type)
+    scope.add(T.Bind(pointer, T.reinterpret(pointer_type, address)))
     alignment = dtypes.itemsize(buffer.dtype)
-    return T.decl_buffer((length,), stored, name, data_alignment=alignment)
+    array = T.decl_buffer((i64(_ANY_LENGTH),), stored, name, data_alignment=alignment)
+    scope.add(T.DeclBuffer(array, data=pointer))
+    return array
 
 
 def _stmt(c: Context, s: Stmt) -> None:
@@ -114,7 +132,7 @@ def _alloc(c: Context, buffer: Buffer, body: Stmt) -> None:
     if not isinstance(buffer.size, Const):
         raise InternalError(f"local buffer '{buffer.name}': the size must be a constant; got {buffer.size}")
     inner = c.child()
-    local = inner.scope.alloc(buffer.name, param_dtype(buffer.dtype), int(buffer.size.value))
+    local = inner.scope.alloc(buffer.name, memory_dtype(buffer.dtype), int(buffer.size.value))
     _stmt(replace(inner, buffers={**inner.buffers, buffer: local}), body)
     c.scope.add(inner.scope.stmt())
 

@@ -42,7 +42,7 @@ class Library:
 def start_runtime() -> None:
     """Load the TVM run time, once, with the threads set; UserError if TVM is not installed."""
     configure_threads()
-    import tvm_ffi  # noqa: F401, PLC0415  (its library must come first)
+    import tvm_ffi  # noqa: F401  (its library must come first)
 
     ctypes.CDLL(str(runtime_path()), ctypes.RTLD_GLOBAL)
 

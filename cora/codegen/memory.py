@@ -8,7 +8,7 @@ from __future__ import annotations
 from tvm import tirx as T  # noqa: N812
 
 from cora.codegen import arith
-from cora.codegen.abi import param_dtype
+from cora.codegen.abi import memory_dtype
 from cora.codegen.nodes import Tir, TirBuffer, const, filled, i64, intrinsic, lane_of, ramp, typed
 from cora.codegen.values import Context, Mask, Value, zero
 from cora.errors import InternalError
@@ -19,7 +19,7 @@ _INT64_MIN = -(2**63)
 
 def load(c: Context, buffer: TirBuffer, dtype: str, offset: Value) -> Value:
     """The elements at `offset`, in the type of arithmetic; lanes that do not run get 0."""
-    raw, lanes = _load_raw(c, buffer, param_dtype(dtype), offset)
+    raw, lanes = _load_raw(c, buffer, memory_dtype(dtype), offset)
     return decode(raw, dtype, lanes)
 
 

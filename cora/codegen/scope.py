@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 
+import tvm_ffi
 from tvm import tirx as T  # noqa: N812
 
-from cora.codegen.nodes import Tir, TirBuffer, TirStmt, i64, intrinsic, type_of
+from cora.codegen.nodes import Tir, TirBuffer, TirStmt, filled, i64, intrinsic, ramp, type_of
 
 #: Local arrays are aligned to a cache line, which is also the widest vector register.
 _LOCAL_ALIGNMENT = 64
+#: TVM's analyzer replaces variables by what they are bound to, and grows exponentially with chains of bindings.
+_MAX_EXPANDED = 32
 
 
 class Names:
@@ -34,8 +37,9 @@ class Names:
 class Scope:
     """One block: statements are appended, values are bound to variables that live to its end."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, sizes: dict[str, int] | None = None) -> None:
         self._names = names
+        self._sizes: dict[str, int] = {} if sizes is None else sizes
         self._stmts: list[TirStmt] = []
 
     def add(self, stmt: TirStmt) -> None:
@@ -44,7 +48,7 @@ class Scope:
 
     def child(self) -> Scope:
         """A block inside this one, to be placed by the caller."""
-        return Scope(self._names)
+        return Scope(self._names, self._sizes)
 
     @property
     def empty(self) -> bool:
@@ -70,13 +74,37 @@ class Scope:
         if isinstance(value, (T.Var, T.IntImm, T.FloatImm)):
             return value
         dtype = type_of(value)
-        if dtype.startswith("boolx"):
+        size = self._expanded_size(value)
+        if size > _MAX_EXPANDED:
+            value, size = self._through_memory(value, dtype, hint), 1
+        elif dtype.startswith("boolx"):
             # TVM's analyzer, which sees every binding, fails on comparisons of vectors. A call is opaque to
             # it, and the number of ones in a single bit is that bit: LLVM removes the call.
             value = intrinsic(dtype, "ctpop", value)
         var = self.var(hint, dtype)
+        self._sizes[var.name] = size
         self.add(T.Bind(var, value))
         return var
+
+    def _expanded_size(self, value: Tir) -> int:
+        """How many leaves `value` has once each variable is replaced by what it is bound to."""
+        sizes: list[int] = []
+        tvm_ffi.structural_walk(value, (T.Var, lambda v: sizes.append(self._sizes.get(v.name, 1))))
+        return sum(sizes) or 1
+
+    def _through_memory(self, value: Tir, dtype: str, hint: str) -> Tir:
+        """`value`, stored to the stack and loaded again: LLVM undoes it, TVM's analyzer does not look through it."""
+        scalar, _, lanes = dtype.partition("x")
+        count = int(lanes or 1)
+        place = ramp(i64(0), 1, count)
+        if scalar == "bool":
+            slot = self.alloc(hint, "int8", count)
+            bits = T.Select(value, filled(1, "int8", count), filled(0, "int8", count))
+            self.add(T.BufferStore(slot, bits, [place]))
+            return T.Not(T.EQ(T.BufferLoad(slot, [place]), filled(0, "int8", count)))
+        slot = self.alloc(hint, scalar, count)
+        self.add(T.BufferStore(slot, value, [place]))
+        return T.BufferLoad(slot, [place])
 
     def alloc(self, hint: str, dtype: str, size: int) -> TirBuffer:
         """An uninitialised array of `size` elements that lives to the end of this block.

@@ -109,12 +109,12 @@ def store(a: Approx, dtype: str, computed: str) -> Approx:
 
     Integers wrap to the width of the type. Floats are not rounded: the rounding is error.
     """
-    if dtype == computed:
-        return exact(a.value.astype(dtypes.to_numpy(dtype)).astype(np.int64)) if dtypes.is_int(dtype) else a
     if dtype == "bool":
         return exact(a.value != 0)
-    held = convert(a, dtype)
-    return exact(held.value.astype(dtypes.to_numpy(dtype)).astype(np.int64)) if dtypes.is_int(dtype) else held
+    held = a if dtype == computed else convert(a, dtype)
+    if dtypes.is_int(dtype):
+        return exact(held.value.astype(dtypes.to_numpy(dtype)).astype(np.int64))
+    return held
 
 
 def binary(op: BinaryOp, a: Approx, b: Approx, dtype: str) -> Approx:

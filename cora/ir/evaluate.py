@@ -100,9 +100,7 @@ class Evaluator:
 
     def _inside(self, fun: UFun, args: tuple[int, ...]) -> bool:
         if len(args) != len(fun.domain):
-            raise InternalError(
-                f"{fun.name}: expected {len(fun.domain)} arguments; got {len(args)}"
-            )
+            raise InternalError(f"{fun.name}: expected {len(fun.domain)} arguments; got {len(args)}")
         scope: dict[Expr, Number] = {}
         for dim, arg in zip(fun.domain, args, strict=True):
             if not 0 <= arg < self.value(dim.extent, scope):
@@ -125,8 +123,7 @@ class Evaluator:
                 return args[-1] - self.call(offset, (*args[:-1], row))
             case Maximum(over=over, body=body):
                 values = [
-                    int(self.value(body, dict(zip(over, point, strict=True))))
-                    for point in self.points(over)
+                    int(self.value(body, dict(zip(over, point, strict=True)))) for point in self.points(over)
                 ]
                 return max(values, default=0)
             case Cuts(cost=cost, parts=parts):

@@ -16,8 +16,10 @@ Integer division and modulo round towards minus infinity, as in Python.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, Union
 
 import numpy as np
@@ -48,6 +50,19 @@ FLOAT_MATH = frozenset(
 ExprLike: TypeAlias = Union["Expr", int, float, bool]
 
 
+@cache
+def _fields_of(kind: type) -> Callable[[object], tuple[object, ...]]:
+    """The function that reads the fields of a node as a tuple."""
+    names: tuple[str, ...] = kind.__match_args__  # type: ignore[attr-defined]
+    match names:
+        case ():
+            return lambda _: ()
+        case (name,):
+            return lambda node: (getattr(node, name),)
+        case _:
+            return attrgetter(*names)
+
+
 class Node:
     """Structural equality with a cached hash, for frozen dataclasses."""
 
@@ -55,7 +70,7 @@ class Node:
     _hash: int
 
     def _key(self) -> tuple[object, ...]:
-        return tuple(getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
+        return _fields_of(type(self))(self)
 
     def __hash__(self) -> int:
         try:

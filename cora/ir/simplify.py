@@ -10,6 +10,7 @@ Equal polynomials are equal expressions, so differences cancel and strides can b
     tile lemma: if k divides every (padded) inner extent of the fused loop, then for 0 <= r < k
                ffo(k*q + r) = ffo(k*q)   and   ffi(k*q + r) = ffi(k*q) + r
 
+The fusion identities hold for f inside the fused loop; every iteration that evaluates them has that as its condition.
 Simplification needs only constant bounds; symbolic ones are the business of `cora.prove`.
 """
 
@@ -177,10 +178,10 @@ def _poly_bounds(p: Poly, ranges: Ranges) -> tuple[Bound, Bound]:
 
 
 def _product(a: tuple[Bound, Bound], b: tuple[Bound, Bound]) -> tuple[Bound, Bound]:
-    if None not in a and None not in b:
-        corners = [x * y for x in a for y in b]  # type: ignore[operator]
-        return min(corners), max(corners)
     (a0, a1), (b0, b1) = a, b
+    if a0 is not None and a1 is not None and b0 is not None and b1 is not None:
+        corners = (a0 * b0, a0 * b1, a1 * b0, a1 * b1)
+        return min(corners), max(corners)
     if a0 is not None and b0 is not None and a0 >= 0 and b0 >= 0:
         return a0 * b0, None if a1 is None or b1 is None else a1 * b1
     return None, None
@@ -383,6 +384,7 @@ class Simplifier:
                 outer, index = fun.domain[:-1], definition.index
                 return factor * self(scan(outer, index, rest, fun.name)(*call.args))
             case FusedOuter(offset=offset) | FusedInner(offset=offset):
+                assert isinstance(offset.definition, Scan)
                 return self._tile_lemma(call, multiple_of(offset.definition.body))
             case _:
                 return call

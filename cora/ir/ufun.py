@@ -4,7 +4,7 @@ One object serves the simplifier, the solver and the prelude (DESIGN: uninterpre
 A function has a *domain* (formal dims with extents; the extent of a later one may use the earlier ones), a
 *definition* that the prelude can compute, and from both follow the *facts* (`cora.ir.facts`) that a proof may use.
 Its values are stored as a table, a ragged tensor over the domain in row-major order.
-Outside its domain a function has the value 0.
+Outside its domain a function has the value 0. Values are never negative: who makes a Scan or a Maximum clamps its body.
 """
 
 from __future__ import annotations

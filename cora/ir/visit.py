@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import TypeVar
 
 from cora.ir.expr import (
     Access,
@@ -24,6 +26,9 @@ from cora.ir.expr import (
     select,
     unary,
 )
+
+
+_Key = TypeVar("_Key", bound=Expr)
 
 
 def children(e: Expr) -> tuple[Expr, ...]:
@@ -73,12 +78,15 @@ def rebuild(e: Expr, parts: tuple[Expr, ...]) -> Expr:
 
 
 def walk(e: Expr) -> Iterator[Expr]:
-    """Every sub-expression, outermost first, each shared occurrence as often as it stands."""
+    """The distinct sub-expressions, outermost first."""
+    seen: set[Expr] = set()
     stack = [e]
     while stack:
         node = stack.pop()
-        yield node
-        stack.extend(reversed(children(node)))
+        if node not in seen:
+            seen.add(node)
+            yield node
+            stack.extend(reversed(children(node)))
 
 
 def transform(e: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
@@ -101,15 +109,16 @@ def transform(e: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
     return go(e)
 
 
-def substitute(e: Expr, values: Mapping[Expr, Expr]) -> Expr:
+def substitute(e: Expr, values: Mapping[_Key, Expr]) -> Expr:
     """`e` with every node that is a key of `values` replaced; the dims of a Reduce stay bound."""
     if not values:
         return e
+    replacements: Mapping[Expr, Expr] = {**values}
     memo: dict[Expr, Expr] = {}
 
     def go(node: Expr) -> Expr:
-        if node in values:
-            return values[node]
+        if node in replacements:
+            return replacements[node]
         if isinstance(node, (Const, Size, Dim, Var)):
             return node
         done = memo.get(node)
@@ -123,6 +132,7 @@ def substitute(e: Expr, values: Mapping[Expr, Expr]) -> Expr:
     return go(e)
 
 
+@lru_cache(maxsize=1 << 14)
 def free_dims(e: Expr) -> frozenset[Dim]:
     """The dims that the value of `e` depends on: those in it, less those a Reduce binds."""
     match e:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from cora.errors import UnsupportedError, UserError
 from cora.ir.expr import Access, Dim, Expr, Reduce
 from cora.ir.tensor import Tensor
-from cora.ir.visit import children, free_dims, walk
+from cora.ir.visit import free_dims, walk
 
 
 def check_name(name: object, what: str) -> str:
@@ -58,17 +58,7 @@ def check_body(name: str, dims: tuple[Dim, ...], body: Expr) -> None:
 
 def reductions_of(body: Expr) -> tuple[Reduce, ...]:
     """The distinct reductions in `body`, in order of first occurrence."""
-    found: dict[Reduce, None] = {}
-
-    def go(e: Expr) -> None:
-        if isinstance(e, Reduce):
-            found.setdefault(e)
-            return
-        for child in children(e):
-            go(child)
-
-    go(body)
-    return tuple(found)
+    return tuple(e for e in walk(body) if isinstance(e, Reduce))
 
 
 def tensors_of(body: Expr) -> tuple[Tensor, ...]:

@@ -89,12 +89,20 @@ def _candidates(e: Expr, bound: frozenset[Var], found: dict[Expr, int], weight: 
         return
     if e.dtype == "int64" and _reads_only_tables(e) and free_vars(e) <= bound:
         found[e] = found.get(e, 0) + weight
-        for part in walk(e):
+        for part in _always(e):
             if part != e and _is_table_read(part):
                 found[part] = found.get(part, 0) + weight
         return
-    for child in children(e):
-        _candidates(child, bound, found, weight)
+    parts = (e.cond,) if isinstance(e, Select) and _is_table_read(e) else children(e)
+    for part in parts:
+        _candidates(part, bound, found, weight)
+
+
+def _always(e: Expr) -> Iterator[Expr]:
+    """The sub-expressions that are evaluated whenever `e` is: a guarded read is none, its guard is."""
+    yield e
+    for part in (e.cond,) if isinstance(e, Select) else children(e):
+        yield from _always(part)
 
 
 def _is_table_read(e: Expr) -> bool:

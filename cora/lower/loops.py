@@ -172,7 +172,7 @@ def _reduction(op: Operation, flat: _Flat) -> Stmt:
     running = tuple(c for c in op.conditions if c not in around)
     storing = tuple(c for c in running if free_vars(c) <= bound)
     lane_loop = (last,) if lanes > 1 else ()
-    values = {s.reduction: s.result() for s in sums}
+    values: dict[Expr, Expr] = {s.reduction: s.result() for s in sums}
     result = simplify(substitute(flat.body, values))
     body = block(
         [

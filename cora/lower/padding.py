@@ -19,12 +19,14 @@ def zero_fill(layout: Layout, buffer: Buffer) -> list[tuple[Stmt, tuple[Range, .
 
 
 def _fill(layout: Layout, buffer: Buffer, box: PaddingBox) -> tuple[Stmt, tuple[Range, ...]]:
+    variables: list[Var] = []
     values: dict[Expr, Expr] = {}
     ranges: list[Range] = []
     ends: dict[Expr, Expr] = {}
     for loop in box.loops:
         var = Var(f"{loop.dim.name}_pad")
         end = substitute(loop.end, values)
+        variables.append(var)
         values[loop.dim] = var
         ranges.append(Range(var, end))
         ends[var] = end
@@ -32,9 +34,7 @@ def _fill(layout: Layout, buffer: Buffer, box: PaddingBox) -> tuple[Stmt, tuple[
     at = simplifier(offset(layout, [values[d] for d in layout.dims]))
     body: Stmt = Store(buffer, at, constant(0, dtypes.compute_type(buffer.dtype)))
     for place in reversed(range(len(box.loops))):
-        loop = box.loops[place]
-        var = values[loop.dim]
-        assert isinstance(var, Var)
+        loop, var = box.loops[place], variables[place]
         begin, end = simplifier(substitute(loop.begin, values)), simplifier(substitute(loop.end, values))
         if place == 0 and begin == ZERO and len(box.loops) > 1:
             worker = Var("pad_worker")

@@ -28,7 +28,7 @@ def cut_tails(s: Stmt) -> Stmt:
 def _cut(loop: For) -> Stmt | None:
     """`loop` cut, if it is the innermost loop around a vector loop (or of scalars) and a condition allows it."""
     lanes, core = _lanes_inside(loop)
-    if core is None or loop.kind is LoopKind.VECTOR:
+    if core is None or loop.kind is not LoopKind.SERIAL:
         return None
     ends = [
         full

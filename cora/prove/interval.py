@@ -24,17 +24,27 @@ from cora.prove.logic import conjuncts, negate
 from cora.prove.terms import Extremum, Frozen, Leaf, Mono, Poly, Quotient, Terms, combine, freeze
 
 _STEPS = (24, 12, 6)  # polynomials looked at for one goal `p >= 0`, by level of guards
+_BUDGET = 200  # the same in total, over all parts of a goal
+_TERMS = 24  # larger polynomials are not looked at
 _GUARD_LEVELS = 2  # facts whose guards are proved with facts whose guards are proved
 _SPLITS = 3  # case distinctions by a minimum, a maximum or a Select
 
 _Key: TypeAlias = tuple[Frozen, int]
 
 
-class Interval:
-    """Proofs in one context. Facts and partial results are remembered."""
+class _Budget:
+    """How many polynomials may still be looked at for one goal, in all its cases and guards."""
 
-    def __init__(self, context: Context, splits: int = _SPLITS) -> None:
+    def __init__(self) -> None:
+        self.left = _BUDGET
+
+
+class Interval:
+    """A proof in one context. Facts and partial results are remembered."""
+
+    def __init__(self, context: Context, splits: int = _SPLITS, budget: _Budget | None = None) -> None:
         self._context = context
+        self._budget = budget if budget is not None else _Budget()
         self._splits = splits
         self._terms = Terms()
         self._ends: dict[Expr, Expr] = {r.var: r.end for r in context.ranges}
@@ -124,7 +134,8 @@ class Interval:
         return self._under(context, swap(condition)).holds(swap(goal))
 
     def _under(self, context: Context, condition: Expr) -> Interval:
-        return Interval(Context(context.ranges, (*context.assumptions, condition)), self._splits - 1)
+        narrower = Context(context.ranges, (*context.assumptions, condition))
+        return Interval(narrower, self._splits - 1, self._budget)
 
     def _assume(self, assumption: Expr) -> None:
         for part in conjuncts(assumption):
@@ -184,7 +195,7 @@ class Interval:
             p = _reduced(p)
             bad = sum(not self._is_good(m, c) for m, c in p.items())
             key = freeze(p)
-            if bad and key not in seen:
+            if bad and key not in seen and len(p) <= _TERMS:
                 heappush(waiting, (bad, len(p), len(seen), p))
                 seen.add(key)
             return bad == 0
@@ -192,8 +203,9 @@ class Interval:
         if add(start):
             return True
         for _ in range(_STEPS[self._level]):
-            if not waiting:
+            if not waiting or self._budget.left == 0:
                 return False
+            self._budget.left -= 1
             *_, p = heappop(waiting)
             known = self._facts_for(p)
             bad_terms = [m for m, c in p.items() if not self._is_good(m, c)]

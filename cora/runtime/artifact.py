@@ -45,10 +45,15 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """Everything about a kernel but its code."""
+    """Everything about a kernel but its code.
+
+    table_names: how the loops call the tables of the prelude that they read, by position.
+    stages: the program at each stage, as text.
+    """
 
     name: str
     slots: tuple[Slot, ...]
+    table_names: Mapping[int, str]
     outputs: tuple[int, ...]
     kernel: Signature
     check: Signature | None
@@ -81,21 +86,22 @@ class Artifact:
 def make_artifact(lowered: Lowered, schedule: str, definition: str, target: str) -> Artifact:
     """The artifact of a lowered program; `schedule` and `definition` are texts for people."""
     tensors = (*lowered.inputs, *lowered.outputs, *lowered.intermediates)
-    roles: list[Role] = ["input"] * len(lowered.inputs)
-    roles += ["output"] * len(lowered.outputs) + ["workspace"] * len(lowered.intermediates)
+    roles: dict[str, Role] = {t.name: "input" for t in lowered.inputs}
+    roles.update({t.name: "output" for t in lowered.outputs})
+    roles.update({t.name: "workspace" for t in lowered.intermediates})
     size_of = {
         t.name: constant_function(f"size_{t.name}", lowered.layouts[t.name].size()) for t in tensors
     }
     spec = specify([*lowered.tables.values(), *size_of.values()], table_offset, table_size)
     slots = tuple(
-        Slot(t, lowered.layouts[t.name], role, spec.position(size_of[t.name]))
-        for t, role in zip(tensors, roles, strict=True)
+        Slot(t, lowered.layouts[t.name], roles[t.name], spec.position(size_of[t.name])) for t in tensors
     )
     place = {t.name: position for position, t in enumerate(tensors)}
     texts = {name: show_stmt(stage) for name, stage in lowered.stages.items()}
     return Artifact(
         lowered.name,
         slots,
+        {spec.position(fun): buffer.name for buffer, fun in lowered.tables.items()},
         tuple(place[t.name] for t in lowered.outputs),
         _signature(lowered.kernel, place, lowered, spec),
         None if lowered.check is None else _signature(lowered.check, place, lowered, spec),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from cora.codegen.cache import Cache
 from cora.codegen.load import load as load_code
-from cora.codegen.target import HostTarget, resolve
+from cora.codegen.target import FEATURES, HostTarget, resolve
 from cora.errors import UnsupportedError, UserError
 from cora.ir.fingerprint import fingerprint
 from cora.ir.tensor import Tensor
@@ -103,8 +104,10 @@ class _Built:
         lowered = lower(scheduled, settings, name)
         self.artifact = make_artifact(lowered, repr(scheduled), define(scheduled), host.key)
         functions = [lowered.kernel, *([lowered.check] if lowered.check is not None else [])]
-        objects = [prelude_object(self.artifact.prelude, host)]
-        self._compiled = compile_functions(functions, host, objects)
+        with ThreadPoolExecutor(1) as other:  # both compilers release the interpreter's lock
+            prelude = other.submit(prelude_object, self.artifact.prelude, host)
+            objects = (task.result() for task in (prelude,))
+            self._compiled = compile_functions(functions, host, objects)
 
     def source(self, kind: str) -> str:
         """The code as text."""
@@ -145,13 +148,8 @@ def _temporary_library(library: bytes) -> Path:
 
 def prelude_object(spec: PreludeSpec, host: HostTarget) -> bytes:
     """The prelude as an object file for the same processor as the kernel."""
-    from llvmlite import binding
-
-    from cora.codegen.target import FEATURES
-
-    cpu = binding.get_host_cpu_name() if host.cpu == "native" else host.cpu
     signs = [f"{'+' if f in host.features else '-'}{f}" for f in FEATURES[host.arch]]
-    return object_code(spec, cpu=cpu, features=",".join(signs))
+    return object_code(spec, cpu=host.cpu, features=",".join(signs))
 
 
 def define(scheduled: Schedule) -> str:

@@ -54,8 +54,10 @@ def _tables(artifact: Artifact, prepared: Prepared | None) -> str:
     for position, (table, line) in enumerate(zip(artifact.prelude.tables, lines, strict=True)):
         if table.fun.name.startswith("size_"):
             continue
+        name = artifact.table_names.get(position, "")
+        label = f"{name}: " if name and name != table.fun.name else ""
         sizes = f" = {prepared.tables[position].size} entries" if prepared is not None else ""
-        shown.append(line + sizes)
+        shown.append(label + line + sizes)
     return "\n".join(shown)
 
 

@@ -21,9 +21,9 @@ from cora.runtime.binding import Binder, is_dense
 from cora.runtime.code import Code
 from cora.runtime.count import Waste
 from cora.runtime.explain import explain, waste
-from cora.runtime.memory import allocate, as_parameter, refuse_overlap
+from cora.runtime.memory import address_of, refuse_overlap
 from cora.runtime.plan import WORKERS, Plan, Prepared, worker_count
-from cora.storage.array import RaggedArray
+from cora.storage.array import RaggedArray, allocate
 from cora.storage.layout import Layout
 
 Array = npt.NDArray[Any]
@@ -45,6 +45,9 @@ class Kernel:
         self._run = code.function(artifact.kernel.name)
         self._check = None if artifact.check is None else code.function(artifact.check.name)
         self._inputs = tuple(n for n, s in enumerate(artifact.slots) if s.role == "input")
+        call_time = {n for n, s in enumerate(artifact.slots) if s.role != "workspace"}
+        self._places = _places(artifact.kernel, call_time)
+        self._check_places = _places(artifact.check, call_time)
         self._plans = threading.local()
 
     @property
@@ -176,10 +179,13 @@ class Kernel:
             results.append(value)
         if given:
             self._check_outputs(given, memory)
-        parameters = {position: as_parameter(array) for position, array in memory.items()}
+        addresses = {position: address_of(array) for position, array in memory.items()}
         if self._check is not None:
-            self._check_indices(prepared, parameters)
-        self._run(*_fill(self.artifact.kernel, prepared.arguments, parameters))
+            self._check_indices(prepared, addresses)
+        words = prepared.kernel.words
+        for place, position in self._places:
+            words[place] = addresses[position]
+        self._run(prepared.kernel.pointer)
         return results[0] if len(results) == 1 else tuple(results)
 
     def _check_outputs(self, given: Mapping[str, Any], memory: Mapping[int, Array]) -> None:
@@ -194,9 +200,11 @@ class Kernel:
             [(slots[n].tensor.name, memory[n]) for n in self.artifact.outputs],
         )
 
-    def _check_indices(self, prepared: Prepared, parameters: Mapping[int, Any]) -> None:
-        assert self._check is not None and self.artifact.check is not None
-        self._check(*_fill(self.artifact.check, prepared.check_arguments, parameters))
+    def _check_indices(self, prepared: Prepared, addresses: Mapping[int, int]) -> None:
+        assert self._check is not None
+        for place, position in self._check_places:
+            prepared.check.words[place] = addresses[position]
+        self._check(prepared.check.pointer)
         for check, bad in zip(self.artifact.checks, prepared.counters, strict=True):
             if bad:
                 raise UserError(
@@ -236,13 +244,15 @@ class Kernel:
         return f"Kernel {self.name}({', '.join(self.inputs)}) -> {', '.join(self.outputs)}"
 
 
-def _fill(signature: Signature, fixed: tuple[Any, ...], parameters: Mapping[int, Any]) -> list[Any]:
-    """The arguments of a function: the plan's, with the tensors of this call in their places."""
-    arguments = list(fixed)
-    for place, (kind, position) in enumerate(signature.buffers):
-        if kind == "tensor" and arguments[place] is None:
-            arguments[place] = parameters[position]
-    return arguments
+def _places(signature: Signature | None, slots: set[int]) -> tuple[tuple[int, int], ...]:
+    """Where in the frame of a function the addresses of `slots` go: (place, slot)."""
+    if signature is None:
+        return ()
+    return tuple(
+        (place, position)
+        for place, (kind, position) in enumerate(signature.buffers)
+        if kind == "tensor" and position in slots
+    )
 
 
 def _new_array(slot: Slot, count: int, plan: Plan) -> RaggedArray:
@@ -257,7 +267,7 @@ def _values(slot: Slot, value: Any, plan: Plan, count: int, writable: bool = Fal
     name = slot.tensor.name
     match value:
         case RaggedArray():
-            if value.layout is not slot.layout and value.layout != slot.layout:
+            if value.layout is not slot.layout and not _equal_layouts(value.layout, slot.layout):
                 raise UserError(
                     f"'{name}': expected the layout {slot.layout.describe()}; got {value.layout.describe()}: "
                     f"convert it with array.to_layout(kernel.layout('{name}'))"
@@ -285,6 +295,11 @@ def _values(slot: Slot, value: Any, plan: Plan, count: int, writable: bool = Fal
             f"got {array.size}"
         )
     return array if array.ndim == 1 else array.reshape(-1)
+
+
+@lru_cache(maxsize=256)
+def _equal_layouts(a: Layout, b: Layout) -> bool:
+    return a == b
 
 
 def _same_batch(name: str, array: RaggedArray, plan: Plan) -> None:

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from cora.codegen.abi import Frame
 from cora.codegen.load import configure_threads
 from cora.errors import UnsupportedError, UserError
 from cora.prelude import Arena
+from cora.runtime.artifact import Signature
 from cora.runtime.binding import Batch, Binder
-from cora.runtime.memory import allocate, as_parameter
+from cora.runtime.memory import address_of
+from cora.storage.array import allocate
 from cora.storage.lengths import Lengths
 
 if TYPE_CHECKING:
@@ -27,18 +30,24 @@ WORKERS = "%workers"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """What a plan holds for one kernel: its tables, the arguments of its functions, its workspace.
+    """What a plan holds for one kernel.
 
-    arguments, check_arguments: the fixed arguments in order, None where a tensor of the call goes.
-    element_counts: for each tensor slot, the number of elements stored.
+    tables: the auxiliary arrays. element_counts: for each tensor slot, the number of elements stored.
+    kernel, check: the frames of the functions, filled but for the tensors of a call.
+    counters: what the check function writes. workspace: intermediate tensors, by slot.
     """
 
     tables: tuple[Array, ...]
     element_counts: tuple[int, ...]
-    arguments: tuple[Any, ...]
-    check_arguments: tuple[Any, ...]
+    kernel: Frame
+    check: Frame
     counters: Array
-    workspace_bytes: int
+    workspace: Mapping[int, Array]
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Memory of the intermediate tensors."""
+        return sum(array.nbytes for array in self.workspace.values())
 
 
 class Plan:
@@ -101,7 +110,7 @@ def plan(
     of a length function's domain follows from it. threads: workers that share parallel loops, by default every
     processor that the process may run on. Raises UserError for what is missing, unknown or invalid.
     """
-    several = list(kernels) if isinstance(kernels, (list, tuple)) else [kernels]
+    several = list(kernels) if isinstance(kernels, Sequence) else [kernels]
     if not several:
         raise UserError("plan: expected at least one kernel")
     if device != "cpu":
@@ -143,24 +152,14 @@ def _prepare(kernel: Kernel, sizes: Mapping[str, int], tables: Sequence[Array]) 
         if slot.role == "workspace"
     }
     counters = np.zeros(max(len(artifact.checks), 1), np.int64)
-    fixed: dict[tuple[str, int], Any] = {}
-    for position, array in workspace.items():
-        fixed["tensor", position] = as_parameter(array)
-    for position, array in enumerate(tables):
-        fixed["table", position] = as_parameter(array)
-    for position in range(len(artifact.checks)):
-        fixed["counter", position] = as_parameter(counters[position : position + 1])
+    arrays: dict[tuple[str, int], Array] = {("tensor", n): array for n, array in workspace.items()}
+    arrays.update({("table", n): array for n, array in enumerate(tables)})
+    arrays.update({("counter", n): counters[n : n + 1] for n in range(len(artifact.checks))})
 
-    def arguments(signature: Any) -> tuple[Any, ...]:
+    def frame(signature: Signature | None) -> Frame:
         if signature is None:
-            return ()
-        return (*(fixed.get(b) for b in signature.buffers), *(sizes[s] for s in signature.sizes))
+            return Frame(())
+        addresses = [address_of(arrays[b]) if b in arrays else 0 for b in signature.buffers]
+        return Frame((*addresses, *(sizes[s] for s in signature.sizes)))
 
-    return Prepared(
-        tuple(tables),
-        counts,
-        arguments(artifact.kernel),
-        arguments(artifact.check),
-        counters,
-        sum(a.nbytes for a in workspace.values()),
-    )
+    return Prepared(tuple(tables), counts, frame(artifact.kernel), frame(artifact.check), counters, workspace)

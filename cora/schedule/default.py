@@ -123,8 +123,7 @@ def _strides(s: Schedule, tensor: Tensor, var: Var) -> list[int | None]:
 def _stride(
     s: Schedule, access: Access, nest: LoopNest, simplifier: Simplifier, var: Var
 ) -> int | None:
-    values: dict[Expr, Expr] = dict(nest.values)
-    indices = [simplifier(substitute(i, values)) for i in access.indices]
+    indices = [simplifier(substitute(i, nest.values)) for i in access.indices]
     at = simplifier(offset(s.layout(access.tensor), indices))
     if any(isinstance(n, (Access, Reduce)) for n in walk(at)):
         return None

@@ -133,4 +133,4 @@ def initial_nest(tensor: Tensor) -> LoopNest:
 def root_extent(dim: Dim, values: Mapping[Dim, Expr]) -> Expr:
     """The number of valid indices of `dim`, over the values of the dims outside it; never negative."""
     clamped = simplify(binary("max", dim.extent, Const(0)))
-    return simplify(substitute(clamped, dict(values)))
+    return simplify(substitute(clamped, values))

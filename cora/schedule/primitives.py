@@ -116,7 +116,7 @@ def _fuse_pair(nest: LoopNest, outer_name: str, inner_name: str, name: str) -> L
         }
     else:
         around = _dims_around(nest, place, outer.extent, inner.extent)
-        as_dims: dict[Expr, Expr] = dict(around)
+        as_dims: dict[Expr, Expr] = {**around}
         index = Dim(outer.name, substitute(outer.extent, as_dims))
         body = substitute(inner.extent, {**as_dims, outer.var: index})
         offset = scan(tuple(around.values()), index, body)
@@ -137,7 +137,7 @@ def _dims_around(nest: LoopNest, place: int, *extents: Expr) -> dict[Var, Dim]:
     dims: dict[Var, Dim] = {}
     for leaf in nest.leaves[:place]:
         if leaf.var in needed:
-            dims[leaf.var] = Dim(leaf.name, substitute(leaf.extent, dict(dims)))
+            dims[leaf.var] = Dim(leaf.name, substitute(leaf.extent, dims))
     return dims
 
 

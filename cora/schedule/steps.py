@@ -143,4 +143,5 @@ def from_data(data: dict[str, Any]) -> Step:
         if type(value) is not expected:
             raise UserError(f"{kind.__name__}.{name}: expected {expected.__name__}; got {value!r}")
     plain = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
-    return kind(**plain)
+    step: Step = kind(**plain)
+    return step

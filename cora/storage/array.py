@@ -20,7 +20,7 @@ from cora.storage.boxes import Batch, Box, Values, boxes, gather, leading_dims, 
 from cora.storage.extents import clamp
 from cora.storage.layout import Layout
 from cora.storage.lengths import Lengths, bind
-from cora.storage.nested import as_dtype, read_rows
+from cora.storage.nested import checked_parts, read_rows
 
 ALIGNMENT_BYTES = 64
 
@@ -80,8 +80,8 @@ class RaggedArray:
         """
         layout, name, dtype = _of(like, name, dtype)
         where = f"array '{name}'"
-        elements, batch = read_rows(rows, layout.dims, sizes, lengths, dtype, where)
-        return store(elements, layout, batch, name, dtype)
+        parts, batch = read_rows(rows, layout.dims, sizes, lengths, dtype, where)
+        return _store_parts(parts, layout, batch, name, dtype)
 
     @staticmethod
     def from_padded(
@@ -120,8 +120,8 @@ class RaggedArray:
                 raise UserError(
                     f"{where}: the longest slice of dim '{dim.name}' has {n} entries; got an axis of {have}"
                 )
-        elements = as_dtype([_part(padded, box) for box in parts], dtype, where)
-        return store(elements, layout, batch, name, dtype)
+        elements = checked_parts([_part(padded, box) for box in parts], dtype, where)
+        return _store_parts(elements, layout, batch, name, dtype)
 
     @staticmethod
     def from_values(
@@ -235,8 +235,8 @@ class RaggedArray:
             raise UserError(f"{where}: entry {bad} of the offsets is {starts[bad]}, past the {rows} rows")
         if layout.is_packed and layout.is_row_major:
             return RaggedArray.from_values(flat, layout, batch.lengths, batch.sizes, dtype=dtype, name=name)
-        elements = as_dtype([flat.reshape(-1)[: int(starts[-1]) * width]], dtype, where)
-        return store(elements, layout, batch, name, dtype)
+        elements = checked_parts([flat.reshape(-1)[: int(starts[-1]) * width]], dtype, where)
+        return _store_parts(elements, layout, batch, name, dtype)
 
     @property
     def batch(self) -> Batch:
@@ -437,6 +437,16 @@ def store(
         values.fill(_fill(fill, dtype, f"array '{name}'"))
     scatter(layout, batch, elements, values)
     return RaggedArray(values, layout, batch.lengths, batch.sizes, name, dtype)
+
+
+def _store_parts(parts: list[Values], layout: Layout, batch: Batch, name: str, dtype: str) -> RaggedArray:
+    """`store` of the elements of all `parts`, one after the other; copied once where it is packed."""
+    elements = allocate(sum(p.size for p in parts), dtype)
+    if parts:
+        np.concatenate(parts, out=elements, casting="same_kind")
+    if layout.is_packed and layout.is_row_major:
+        return RaggedArray(elements, layout, batch.lengths, batch.sizes, name, dtype)
+    return store(elements, layout, batch, name, dtype)
 
 
 def padded_shape(canonical: Layout, batch: Batch, parts: Sequence[Box]) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
@@ -230,7 +230,7 @@ class _Walk:
             stored = [self._column(e, self.dims[p], count, env) for e, _ in self.extents[p + 1 :]]
             # Python integers where 64 bits might not do: the product of the largest is a bound.
             exact = prod((int(c.max(initial=0)) for c in stored), start=count) < TOO_MANY
-            return int(prod(stored if exact else [c.astype(object) for c in stored]).sum())
+            return int(reduce(operator.mul, stored if exact else [c.astype(object) for c in stored]).sum())
         return sum(self._count(p + 1, {**env, self.dims[p]: index}) for index in range(count))
 
     def _walk(
@@ -251,7 +251,7 @@ class _Walk:
         dim = self.dims[len(prefix)]
         inner = self.extents[self.leading :]
         stored = [self._column(e, dim, count, env) for e, _ in inner]
-        size = prod(stored)
+        size = reduce(operator.mul, stored)
         ends = np.cumsum(size)
         if valid:
             inside = [self._column(e, dim, count, env)[:valid].tolist() for _, e in inner]

@@ -28,8 +28,8 @@ def read_rows(
     lengths: Mapping[str, npt.ArrayLike] | None,
     dtype: str,
     where: str,
-) -> tuple[Values, Batch]:
-    """The elements of `rows` (nested lists or arrays), flat in row-major order, and their batch.
+) -> tuple[list[Values], Batch]:
+    """The elements of `rows` (nested lists or arrays) in row-major order, in parts, and their batch.
 
     Sizes and lengths that are not given are read off the extents that are a bare size, or a bare
     length of dims (`lens[batch]`); the length of a row that does not occur is 0. All other extents
@@ -43,20 +43,20 @@ def read_rows(
     reader.read(0, rows, {})
     batch = reader.batch(lengths)
     reader.check(batch)
-    return as_dtype(reader.parts, dtype, where), batch
+    return checked_parts(reader.parts, dtype, where), batch
 
 
-def as_dtype(parts: Sequence[Values], dtype: str, where: str) -> Values:
-    """The elements of `parts` one after the other, as `dtype`.
+def checked_parts(parts: Sequence[Values], dtype: str, where: str) -> list[Values]:
+    """The non-empty `parts`, each flat, once it is sure that their elements can become `dtype`.
 
-    Raises UserError for elements that are no numbers, for floats given for integers, for numbers
-    given for bools, and for integers that do not fit.
+    Raises UserError for floats given for integers, for numbers given for bools, and for integers
+    that do not fit.
     """
     target = dtypes.to_numpy(dtype)
     filled = [p.reshape(-1) for p in parts if p.size]
-    if not filled:
-        return np.zeros(0, target)
     for part in filled:
+        if part.dtype == target:
+            continue
         if not np.can_cast(part.dtype, target, "same_kind"):
             raise UserError(f"{where}: expected elements of type {dtype}; got {part.dtype}")
         if dtypes.is_int(dtype) and part.dtype.kind in "iu":
@@ -64,7 +64,7 @@ def as_dtype(parts: Sequence[Values], dtype: str, where: str) -> Values:
             for extreme in (part.min(), part.max()):
                 if not info.min <= int(extreme) <= info.max:
                     raise UserError(f"{where}: the element {int(extreme)} does not fit {dtype}")
-    return np.concatenate(filled, dtype=target, casting="same_kind")
+    return filled
 
 
 class _Reader:

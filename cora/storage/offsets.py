@@ -1,15 +1,15 @@
 """Offsets of elements in O(1): Algorithm 1 of the paper's appendix, on the completed graph.
 
 The number of elements in a dim d and in all dims that depend on it is a prefix sum A_d of the
-lengths. These sums are Calls of Scan functions in a *normal form*, so that tensors and fused loops
-over the same lengths share tables:
+lengths: a Call of a Scan function in a *normal form*, so that tensors and fused loops over the same
+lengths share tables:
 
-    A_d(p.., r) = factor * scan(p.., r)
+    A_d(p.., r) = scan(p.., r)
 
-where `factor` holds the extents that depend on no dim (constants, sizes, dims padded to the
-longest), and p.. are the dims I_G(d) of the completed graph, in storage order. Where the extent of
-one of them depends on a dim that is not among them, the table is rectangular there: it goes up to
-the largest storage extent.
+where p.. are the dims I_G(d) of the completed graph, in storage order. Where the extent of one of
+them depends on a dim that is not among them, the table is rectangular there: it goes up to the
+largest storage extent. Extents that depend on no dim (constants, sizes, dims padded to the longest)
+are never summed: they are factors outside, and two tensors that differ in them share their scans.
 """
 
 from __future__ import annotations
@@ -29,15 +29,14 @@ from cora.storage.layout import Layout, closure
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """A_d in normal form: `factor * fun(indices of the storage positions outer, r)`."""
+    """A_d: `fun(indices of the storage positions outer.., r)`."""
 
-    factor: Expr
     fun: UFun
     outer: tuple[int, ...]
 
     def __call__(self, indices: Sequence[Expr], r: Expr) -> Expr:
-        """A_d for index r of its dim, given the index of each storage position in `outer`."""
-        return product([self.fun(*(indices[p] for p in self.outer), r), self.factor])
+        """A_d for index r of its dim, given the index of each storage position."""
+        return self.fun(*(indices[p] for p in self.outer), r)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,24 +126,18 @@ def _aggregate(
     inner: list[Aggregate | None],
 ) -> Aggregate:
     """A_d(r): the sum over index i < r of the product over e in Oex(d) of A_e(extent of e)."""
-    outside: list[Expr] = []
-    inside: list[Expr] = []
-    for e in factors:
-        aggregate = inner[e]
-        if aggregate is None:
-            terms = [dims[e].extent]
-        else:
-            call = aggregate.fun(*(dims[p] for p in aggregate.outer), dims[e].extent)
-            terms = [call, aggregate.factor]
-        for term in terms:
-            (inside if free_dims(term) else outside).append(term)
-    body = product(inside)
+    body = product([_whole(dims, e, inner[e]) for e in factors])
     formals = _formals(dims, (*outer, d))
     if not free_dims(body) <= formals.keys():
         raise InternalError(f"A of dim '{dims[d].name}' depends on more than {outer}: {body}")
     index = formals[dims[d]]
     fun = scan(tuple(formals[dims[p]] for p in outer), index, substitute(body, formals))
-    return Aggregate(product(outside), fun, outer)
+    return Aggregate(fun, outer)
+
+
+def _whole(dims: tuple[Dim, ...], e: int, aggregate: Aggregate | None) -> Expr:
+    extent = dims[e].extent
+    return extent if aggregate is None else aggregate(dims, extent)
 
 
 def _formals(dims: tuple[Dim, ...], positions: tuple[int, ...]) -> dict[Expr, Dim]:

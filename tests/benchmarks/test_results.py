@@ -65,9 +65,7 @@ def test_a_second_run_replaces_the_first(tmp_path: Path) -> None:
     ]
 
 
-def test_a_failed_write_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, _ = write_results(tmp_path, [ROW], MACHINE)
     before = path.read_text()
 

@@ -10,11 +10,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from cora.codegen.abi import param_dtype
+from cora.codegen.abi import Frame
 from cora.codegen.build import compile_functions
 from cora.codegen.load import load
 from cora.codegen.target import HostTarget, detect
-from cora.ir.dtypes import to_numpy
 from cora.ir.expr import Const, Expr, Size, Var
 from cora.ir.stmt import Block, Buffer, For, Function, LoopKind, Scope, Stmt
 from tests.guard_pages import guarded
@@ -65,18 +64,11 @@ def call(f: Callable[..., None], arrays: list[Array], *sizes: int) -> list[Array
     results: list[list[Array]] = []
     for side in ("end", "begin"):
         copies = [guarded(a, side) for a in arrays]  # type: ignore[arg-type]
-        f(*(carried(a) for a in copies), *sizes)
+        f(Frame([*(a.ctypes.data for a in copies), *sizes]).pointer)
         results.append(copies)
     for end, begin in zip(*results, strict=True):
         assert end.tobytes() == begin.tobytes()
     return results[0]
-
-
-def carried(array: Array) -> Array:
-    """The array in the type in which it is passed."""
-    name = "bfloat16" if array.dtype == BFLOAT16 else array.dtype.name
-    assert to_numpy(name) == array.dtype
-    return array.view(param_dtype(name))
 
 
 def run(*body: Stmt, buffers: tuple[Buffer, ...], arrays: list[Array], n: int) -> list[Array]:

@@ -89,10 +89,7 @@ def test_different_functions_have_different_keys() -> None:
 
 
 def test_keys_are_the_same_in_every_process() -> None:
-    program = (
-        "from tests.prelude.test_spec import FFO, OFFSET, key_of; "
-        "print(key_of(FFO), key_of(OFFSET))"
-    )
+    program = "from tests.prelude.test_spec import FFO, OFFSET, key_of; print(key_of(FFO), key_of(OFFSET))"
     for seed in ("1", "2"):
         printed = subprocess.run(
             [sys.executable, "-c", program],
@@ -125,9 +122,7 @@ def test_a_function_without_a_table_is_refused() -> None:
         (Dim("c", M) + 1, InternalError),
     ],
 )
-def test_what_is_not_integer_arithmetic_of_lengths_is_refused(
-    body: Expr, error: type[Exception]
-) -> None:
+def test_what_is_not_integer_arithmetic_of_lengths_is_refused(body: Expr, error: type[Exception]) -> None:
     index = formal(0, M)
     fun = UFun("bad", (formal(0, M + 1),), Scan(index, body))
     with pytest.raises(error, match="the definition of 'bad'"):

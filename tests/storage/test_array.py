@@ -363,6 +363,14 @@ def test_lengths_that_are_strided_are_copied_and_others_are_not() -> None:
     assert validate_lengths("lens", np.array([2**31 - 1])).tolist() == [2**31 - 1]
 
 
+def test_sizes_beyond_64_bits_are_refused_and_not_wrapped() -> None:
+    huge = define.dim("huge", 2**31)
+    layout = Layout.packed([BATCH, huge, POS, define.dim("more", 2**31)])
+    with pytest.raises(UserError, match=f"stores {2**62 * 12} elements: too many"):
+        RaggedArray.empty(layout, {"lens": [4, 8]})
+    assert RaggedArray.empty(layout, {"lens": [0, 0]}).values.size == 0
+
+
 def test_scalars() -> None:
     scalar = ragged(2.5, define.placeholder("s", []))
     assert scalar.to_list() == 2.5

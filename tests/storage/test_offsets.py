@@ -236,6 +236,19 @@ def test_normal_form_shares_tables() -> None:
     assert auxiliary_functions(Layout.packed([renamed, other])) == (starts,)
 
 
+def test_padding_to_the_longest_is_exact() -> None:
+    b = define.dim("b", define.size("M"))
+    lens = define.lengths("lens", b)
+    i = define.dim("i", lens[b])
+    t = define.dim("t", i + 1)
+    layout = Layout.packed([b, i, t])
+    for pad, expected in [(Pad(1, True), 5), (Pad(4, True), 8), (Pad(5, True), 5)]:
+        case = bound(layout.with_pad(t, pad.multiple, pad.to_max), lens=[2, 0, 5])
+        assert case.evaluator().value(case.layout.size()) == 7 * expected
+        both = case.with_layout(case.layout.with_pad(i, 3, to_max=True))
+        assert case.evaluator().value(both.layout.size()) == 3 * 6 * expected
+
+
 def test_a_scan_of_a_dim_below_the_batch_keeps_its_outer_dims() -> None:
     b = define.dim("b", define.size("M"))
     lens = define.lengths("lens", b)

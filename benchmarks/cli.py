@@ -1,0 +1,116 @@
+"""The command line: `python -m benchmarks demo|foundation|all|list`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.options import Options
+from cora.errors import CoraError
+
+app = typer.Typer(
+    help="Experiments: each writes <out>/<experiment>.json and .csv, a plot, and prints a table.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class Target(str, Enum):
+    """A back end."""
+
+    LLVM = "llvm"
+    CUDA = "cuda"
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """An experiment: its module has `run(options, console)`, which says whether its checks held."""
+
+    name: str
+    summary: str
+
+    def run(self, options: Options, console: Console) -> bool:
+        """Run it; False if a result was wrong. CoraErrors and failed writes are passed on."""
+        run: Callable[[Options, Console], bool] = import_module(f"benchmarks.{self.name}").run
+        return run(options, console)
+
+
+EXPERIMENTS = (
+    Experiment("demo", "the first program and a row softmax on a realistic batch: checked, timed"),
+    Experiment("foundation", "building, planning, launching and streaming, against their targets"),
+)
+
+Quick = Annotated[bool, typer.Option("--quick", help="Less data and fewer repeats.")]
+Out = Annotated[Path, typer.Option("--out", help="Folder of the results.")]
+Lengths = Annotated[
+    Path | None,
+    typer.Option("--lengths", help="Folder with recorded lengths, <dataset>.npy; else they are drawn."),
+]
+OnTarget = Annotated[Target, typer.Option("--target", help="Back end.")]
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", min=1, help="Threads; else all cores that the process may use."),
+]
+
+
+def _command(experiments: tuple[Experiment, ...]) -> Callable[..., None]:
+    def command(
+        quick: Quick = False,
+        out: Out = Path("results"),
+        lengths: Lengths = None,
+        target: OnTarget = Target.LLVM,
+        threads: Threads = None,
+    ) -> None:
+        _run(experiments, quick, out, lengths, target, threads)
+
+    return command
+
+
+def _run(
+    experiments: tuple[Experiment, ...],
+    quick: bool,
+    out: Path,
+    lengths: Path | None,
+    target: Target,
+    threads: int | None,
+) -> None:
+    """Run experiments in turn. Exit status 1 if a result is wrong or one fails, 2 for a usage error."""
+    if target is Target.CUDA:
+        typer.echo("benchmarks: target 'cuda' is not supported: kernels are built for CPUs", err=True)
+        raise typer.Exit(2)
+    if threads is not None:
+        # TVM reads it when its pool starts, which nothing has caused yet.
+        os.environ["TVM_NUM_THREADS"] = str(threads)
+    options = Options(quick, out, lengths, threads or len(os.sched_getaffinity(0)))
+    console = Console()
+    try:
+        right = [experiment.run(options, console) for experiment in experiments]
+    except (CoraError, OSError) as error:
+        typer.echo(f"benchmarks: {error}", err=True)
+        raise typer.Exit(1) from error
+    if not all(right):
+        raise typer.Exit(1)
+
+
+for _experiment in EXPERIMENTS:
+    app.command(_experiment.name, help=_experiment.summary)(_command((_experiment,)))
+app.command("all", help="every experiment in turn")(_command(EXPERIMENTS))
+
+
+@app.command("list", help="the names of the experiments")
+def list_experiments() -> None:
+    """Print a table of the experiments."""
+    table = Table("experiment", "what it measures")
+    for experiment in EXPERIMENTS:
+        table.add_row(experiment.name, experiment.summary)
+    Console().print(table)

@@ -1,0 +1,106 @@
+"""Figures, made from the CSV files that the experiments write, and from nothing else."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from benchmarks.results import Row
+from cora.errors import UserError
+
+#: Colours that stay apart for most readers with a colour vision deficiency (Okabe and Ito).
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
+
+
+def read_rows(path: str | Path) -> list[Row]:
+    """The rows of a CSV file that `write_results` wrote.
+
+    Raises:
+        UserError: the file cannot be read, a column is missing, or a value is no number.
+    """
+    kinds = {field.name: {"int": int, "float": float}.get(str(field.type), str) for field in fields(Row)}
+    try:
+        with Path(path).open(newline="") as file:
+            return [
+                Row(**{name: kind(line[name]) for name, kind in kinds.items()})
+                for line in csv.DictReader(file)
+            ]
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        raise UserError(f"read_rows: {path} holds no results: {error!r}") from error
+
+
+def grouped_bars(
+    csv_path: str | Path, png_path: str | Path, *, metrics: Sequence[str], title: str, unit: str
+) -> Path:
+    """A group of bars for each metric, a bar for each variant that has it, on a logarithmic axis.
+
+    The variants stand in the order in which they appear in the file. The picture replaces an earlier one.
+
+    Raises:
+        UserError: no row with these metrics and this unit.
+    """
+    rows = [r for r in read_rows(csv_path) if r.metric in metrics and r.unit == unit]
+    if not rows:
+        raise UserError(f"grouped_bars: {csv_path} has no row of {', '.join(metrics)} in {unit}")
+    value = {(r.metric, r.variant): r.value for r in rows}
+    variants = list(dict.fromkeys(r.variant for r in rows))
+    width = 0.8 / len(variants)
+    figure = Figure(figsize=(2.5 + 2.5 * len(metrics), 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    for number, variant in enumerate(variants):
+        own = [(x, value[m, variant]) for x, m in enumerate(metrics) if (m, variant) in value]
+        bars = axes.bar(
+            [x + (number - (len(variants) - 1) / 2) * width for x, _ in own],
+            [height for _, height in own],
+            width,
+            label=variant,
+            color=COLOURS[number % len(COLOURS)],
+        )
+        axes.bar_label(bars, fmt="{:.3g}", fontsize=8)
+    axes.set_yscale("log")
+    axes.set_xticks(range(len(metrics)), [m.replace("_", " ") for m in metrics])
+    axes.set_ylabel(unit)
+    axes.set_title(title, fontsize=10)
+    axes.margins(y=0.15)
+    axes.legend(fontsize=8)
+    return _save(figure, Path(png_path))
+
+
+def share_of_targets(
+    csv_path: str | Path, png_path: str | Path, *, targets: Sequence[tuple[str, str, float, bool]]
+) -> Path:
+    """A bar for each target, (variant, metric, limit, whether smaller is better): how far it is met.
+
+    The length is limit / value where smaller is better, value / limit otherwise: 1 and more is met.
+
+    Raises:
+        UserError: a target has no row.
+    """
+    value = {(r.variant, r.metric): r.value for r in read_rows(csv_path)}
+    missing = [f"{variant} {metric}" for variant, metric, _, _ in targets if (variant, metric) not in value]
+    if missing:
+        raise UserError(f"share_of_targets: {csv_path} has no row of {', '.join(missing)}")
+    margins = [
+        limit / value[variant, metric] if smaller else value[variant, metric] / limit
+        for variant, metric, limit, smaller in targets
+    ]
+    figure = Figure(figsize=(8.0, 1.2 + 0.4 * len(targets)), layout="constrained")
+    axes = figure.add_subplot()
+    colours = [COLOURS[2] if margin >= 1 else COLOURS[1] for margin in margins]
+    bars = axes.barh(range(len(targets)), margins, color=colours)
+    axes.bar_label(bars, fmt="{:.2f}", fontsize=8, padding=3)
+    axes.axvline(1.0, color="black", linewidth=1)
+    axes.set_yticks(range(len(targets)), [f"{v} {m}".replace("_", " ") for v, m, _, _ in targets])
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlabel("margin: 1 and more is met")
+    return _save(figure, Path(png_path))
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    figure.savefig(path, dpi=150)
+    return path

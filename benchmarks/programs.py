@@ -1,0 +1,56 @@
+"""The programs that the experiments build and run."""
+
+from __future__ import annotations
+
+import cora
+from cora.ir.expr import Dim
+from cora.lang.define import Lengths
+
+HEADS = 8
+
+
+def first_program(*, parallel: bool = True, tag: str = "") -> tuple[cora.Tensor, cora.Schedule]:
+    """The README's program, O[batch, pos] = 2 * A[batch, pos]: its input, and its schedule.
+
+    The two loops are fused and run in vectors of 32; the loop over pos is padded to 32, the
+    storage of O to 64. Without `parallel` one thread does all the work. `tag` is appended to
+    every name: with another tag it is a program that the compiler has never seen.
+    """
+    A, O = twice(tag)  # noqa: E741
+    _, pos = O.dims
+    s = cora.schedule(O)
+    s = s.pad_loop(O, pos, 32).pad_dim(O, pos, 64).fuse(O, *O.dims, name="f")
+    s = s.split(O, "f", 32, names=("fo", "fi")).vectorize(O, "fi")
+    return A, s.parallel(O, "fo") if parallel else s
+
+
+def twice(tag: str = "") -> tuple[cora.Tensor, cora.Tensor]:
+    """O[batch, pos] = 2 * A[batch, pos] with neither schedule nor padding: its input and its output."""
+    lens, batch = _batch(tag)
+    pos = cora.Dim(f"pos{tag}", lens[batch])
+    A = cora.placeholder(f"A{tag}", [batch, pos])
+    return A, cora.compute(f"O{tag}", [batch, pos], 2 * A[batch, pos])
+
+
+def row_softmax() -> tuple[cora.Tensor, cora.Tensor]:
+    """Softmax over j of attention scores X[batch, i, head, j], i and j below the sequence's length.
+
+    A chain of four operators: the maximum of a row, the exponentials of the differences from it,
+    their sum, and the quotient. Gives the input and the output.
+    """
+    lens, batch = _batch()
+    i, j = cora.Dim("i", lens[batch]), cora.Dim("j", lens[batch])
+    head = cora.Dim("head", HEADS)
+    X = cora.placeholder("X", [batch, i, head, j])
+    top = cora.compute("top", [batch, i, head], cora.max(X[batch, i, head, j], over=j))
+    shifted = cora.compute(
+        "shifted", [batch, i, head, j], cora.exp(X[batch, i, head, j] - top[batch, i, head])
+    )
+    total = cora.compute("total", [batch, i, head], cora.sum(shifted[batch, i, head, j], over=j))
+    P = cora.compute("P", [batch, i, head, j], shifted[batch, i, head, j] / total[batch, i, head])
+    return X, P
+
+
+def _batch(tag: str = "") -> tuple[Lengths, Dim]:
+    batch = cora.Dim(f"batch{tag}", cora.size(f"M{tag}"))
+    return cora.lengths(f"lens{tag}", batch), batch

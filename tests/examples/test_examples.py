@@ -1,0 +1,42 @@
+"""Every example runs as a user runs it, and prints what it promises."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
+
+#: What the output of each example begins with, and the lines that it contains.
+EXPECTED = {
+    "first_program.py": (
+        "[[2.0, 4.0, 6.0], [8.0], []]\n",
+        ["loops:", "guards:", "auxiliary arrays:", "  O[batch: M][pos: lens[batch] padded to 64]"],
+    ),
+}
+
+
+def test_every_example_is_known() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_example(name: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / name)],
+        cwd=tmp_path,
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    begin, lines = EXPECTED[name]
+    assert done.stdout.startswith(begin)
+    assert set(lines) <= set(done.stdout.splitlines())
+    assert not done.stderr

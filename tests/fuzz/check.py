@@ -1,0 +1,168 @@
+"""What must hold of every program, schedule and batch; a reproducer calls `check` itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+import cora
+from cora import Kernel, RaggedArray, ScheduleError, Settings, Tensor, UnsupportedError
+from cora.interp import Reference
+from cora.ir import dtypes
+from cora.ir.fingerprint import fingerprint
+from cora.schedule.default import default_schedule
+from cora.schedule.schedule import Schedule
+from cora.storage.layout import Layout
+from tests.guard_pages import guarded
+from tests.reference import assert_matches, assert_padding_zero
+
+PROVE = Settings(cache=False)
+KEEP = Settings(cache=False, guards="keep")
+SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan]
+
+Batch = Mapping[str, "int | Sequence[int]"]
+
+
+class Refused(Exception):
+    """`build` refused a schedule, with its reason."""
+
+
+def check(
+    program: Schedule | Sequence[Tensor],
+    batches: Sequence[Batch],
+    *,
+    seed: int = 0,
+    ranges: Mapping[str, int] | None = None,
+    special: bool = False,
+) -> None:
+    """Build `program` (outputs: with the default schedule), run it on `batches`, compare with the interpreter.
+
+    batches: sizes and lengths by name. ranges: inputs that hold indices, and the end of what they hold.
+    special: whether the inputs hold infinities and NaN. Raises AssertionError, or what cora raises, for a
+    mismatch; Refused if a given schedule cannot be built.
+    """
+    given = isinstance(program, Schedule)
+    s = program if isinstance(program, Schedule) else default_schedule(cora.schedule(*program))
+    _check_json(s)
+    try:
+        kernel = cora.build(s, settings=PROVE)
+    except (ScheduleError, UnsupportedError) as error:
+        if given:
+            raise Refused(str(error)) from error
+        raise
+    kept = cora.build(s, settings=KEEP)
+    for number, batch in enumerate(batches):
+        try:
+            _Run(s, batch, np.random.default_rng([seed, number]), ranges or {}, special).check(kernel, kept)
+        except Exception as error:
+            error.args = (f"on the batch {dict(batch)}: {error}",)
+            raise
+
+
+def _check_json(s: Schedule) -> None:
+    again = cora.from_json(s.outputs, s.to_json())
+    assert again == s and hash(again) == hash(s), f"JSON gives another schedule: {again!r}"
+    assert again.state == s.state, "the replayed schedule has other loops or layouts"
+    assert fingerprint(again.outputs, again.steps) == fingerprint(s.outputs, s.steps), "another cache key"
+
+
+class _Run:
+    """One batch: its inputs, and what they must give."""
+
+    def __init__(
+        self, s: Schedule, batch: Batch, rng: Any, ranges: Mapping[str, int], special: bool
+    ) -> None:
+        self.s = s
+        self.sizes = {name: v for name, v in batch.items() if isinstance(v, int)}
+        self.lengths = {name: np.array(v, np.int32) for name, v in batch.items() if not isinstance(v, int)}
+        self.side: Literal["begin", "end"] = "end" if len(self.lengths) % 2 == 0 or special else "begin"
+        self.inputs: dict[str, RaggedArray] = {}
+        for tensor in s.tensors:
+            if tensor.body is None:
+                array = self._empty(tensor, Layout.packed(tensor.dims))
+                array.values[:] = _values(tensor.dtype, len(array.values), rng, ranges.get(tensor.name), special)
+                self.inputs[tensor.name] = array
+        self.references = cora.interpret(
+            list(s.outputs), self.inputs, sizes=self.sizes, lengths=self.lengths
+        )
+
+    def check(self, kernel: Kernel, kept: Kernel) -> None:
+        """Both kernels, with one worker and with three, twice on one plan."""
+        plan = self._plan(kernel, 1)
+        first = self._outputs(kernel, plan)
+        for reference, array in zip(self.references, first, strict=True):
+            self._check_output(reference, array)
+        self._check_same(first, self._outputs(kernel, plan), "the second run of one plan")
+        self._check_same(first, self._outputs(kernel, self._plan(kernel, 3)), "a run with 3 workers")
+        with_guards = self._outputs(kept, self._plan(kept, 2))
+        self._check_same(first, with_guards, "the kernel that keeps every guard")
+
+    def _check_output(self, reference: Reference, array: RaggedArray) -> None:
+        assert_matches(reference, array)
+        if array.name not in self.s.state.undefined_padding:
+            assert_padding_zero(array)
+
+    def _check_same(self, first: list[RaggedArray], second: list[RaggedArray], what: str) -> None:
+        """The same bits, in the padding too where it is defined."""
+        for a, b in zip(first, second, strict=True):
+            defined = a.name not in self.s.state.undefined_padding
+            x, y = (a.values, b.values) if defined else (a.packed(), b.packed())
+            same = _bits(x) == _bits(y)
+            if not same.all():
+                at = int(np.argmin(same))
+                raise AssertionError(
+                    f"{a.name}: {what} differs in {np.count_nonzero(~same)} of {len(x)} elements; "
+                    f"the first, at {'offset' if defined else 'position'} {at}: {x[at]!r} and {y[at]!r}"
+                )
+
+    def _plan(self, kernel: Kernel, threads: int) -> cora.Plan:
+        named: dict[str, Any] = {n: v for n, v in self.sizes.items() if n in kernel.size_names}
+        named |= {n: v for n, v in self.lengths.items() if n in kernel.length_domains}
+        return cora.plan(kernel, threads=threads, **named)
+
+    def _outputs(self, kernel: Kernel, plan: cora.Plan) -> list[RaggedArray]:
+        """The outputs, written over garbage; inputs have garbage in their padding; all end at closed pages."""
+        arrays = []
+        for name in kernel.inputs:
+            array = self.inputs[name]
+            padded = array.to_layout(kernel.layout(name), _garbage(array.dtype))
+            arrays.append(replace(padded, values=guarded(padded.values, self.side)))
+        outputs = {t.name: self._empty(t, kernel.layout(t.name)) for t in self.s.outputs}
+        outputs = {n: replace(a, values=guarded(a.values, self.side)) for n, a in outputs.items()}
+        kernel.run(plan, *arrays, outputs=outputs)
+        return list(outputs.values())
+
+    def _empty(self, tensor: Tensor, layout: Layout) -> RaggedArray:
+        return RaggedArray.empty(
+            layout, self.lengths, self.sizes, fill=_garbage(tensor.dtype), dtype=tensor.dtype, name=tensor.name
+        )
+
+
+def _garbage(dtype: str) -> float:
+    return float("nan") if dtypes.is_float(dtype) else 1 if dtype == "bool" else 101
+
+
+def _values(dtype: str, count: int, rng: Any, end: int | None, special: bool) -> Any:
+    if end is not None:
+        return rng.integers(0, end, count)
+    if not dtypes.is_float(dtype):
+        return rng.integers(0, 2, count) if dtype == "bool" else rng.integers(-4, 5, count)
+    values = rng.normal(size=count)
+    ties = rng.random(count) < 0.3
+    values[ties] = np.round(values[ties])
+    if special:
+        where = rng.random(count) < 0.15
+        values[where] = rng.choice(SPECIAL, np.count_nonzero(where))
+    return values.astype(dtypes.to_numpy(dtype))
+
+
+def _bits(values: Any) -> Any:
+    """The elements as integers, one for all NaN."""
+    if values.dtype == np.bool_:
+        return values
+    plain = values.copy()
+    plain[values != values] = 0  # NaN stands where NaN stands: `assert_matches` sees to that
+    return np.where(values != values, -1, plain.view(f"i{values.dtype.itemsize}"))
