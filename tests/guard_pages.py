@@ -13,8 +13,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def guarded(array: np.ndarray[Any, Any], side: Literal["end", "begin"] = "end") -> np.ndarray[Any, Any]:
-    """A copy of `array` in pages of its own that ends exactly at ("end"), or begins exactly after ("begin"), a page
-    that may not be touched; the other side has a page like that too, but less than a page away.
+    """A copy of `array` that ends exactly at ("end") or begins exactly after ("begin") an inaccessible page.
+
+    The other side has a page like that too, but up to a page away.
 
     The result is compact, writable and aligned to its elements (not more, for "end"). It may be empty.
     """

@@ -1,11 +1,11 @@
 """How a lowered function looks from outside.
 
-It takes one pointer, to a *frame* of 64-bit words: the address of each buffer of the function, in order, then the
-value of each size, in order. Buffers are flat arrays, aligned to one element. In a shared library the function `f`
-has the C entry point `__tvm_ffi_f` of TVM's calling convention.
+It takes one pointer, to a *frame* of 64-bit words: the address of each buffer of the function, in order,
+then the value of each size, in order. Buffers are flat arrays, aligned to one element. In a shared library
+the function `f` has the C entry point `__tvm_ffi_f` of TVM's calling convention.
 
-One pointer instead of an argument for each buffer makes calls cheap, and compilation too: no generated code checks
-the arguments. The run time does, before it fills the frame.
+One pointer instead of an argument for each buffer makes calls cheap, and compilation too: no generated code
+checks the arguments. The run time does, before it fills the frame.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def memory_dtype(dtype: str) -> str:
 
 
 class Frame:
-    """The argument of a lowered function; `words` may be written between calls, `pointer` is what is passed."""
+    """The argument of a lowered function: `words` may be written between calls, `pointer` is passed."""
 
     __slots__ = ("pointer", "words")
 

@@ -1,8 +1,9 @@
 """Compiled code on disk: shared libraries with metadata, in a folder that is private to the user.
 
-An entry is two files. `<key>.entry` holds the metadata and the hash of the library; `<hash>.so` is the library, named
-by its content. So two processes that store under one key at once cannot mix their files, and a library that was
-changed or cut off is noticed, since its name no longer fits. Files are written elsewhere and moved into place.
+An entry is two files. `<key>.entry` holds the metadata and the hash of the library; `<hash>.so` is the
+library, named by its content. So two processes that store under one key at once cannot mix their files, and a
+library that was changed or cut off is noticed, since its name no longer fits. Files are written elsewhere and
+moved into place.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Cache:
         _make_private(self.folder)
 
     def load(self, key: str) -> Entry | None:
-        """The entry of `key`; None if there is none, or none whose content is what was stored (with a warning)."""
+        """The entry of `key`; None if there is none, or if it is not what was stored (with a warning)."""
         note = self._entry_path(key)
         try:
             content = note.read_bytes()
@@ -114,7 +115,7 @@ class Cache:
         path.unlink(missing_ok=True)
 
     def _make_room(self) -> None:
-        """Remove the files used longest ago until the folder is within its bound, and what dead processes left."""
+        """Remove the files used longest ago until the bound holds, and what dead processes left."""
         now = time.time()
         total = 0
         found: list[tuple[float, int, Path]] = []

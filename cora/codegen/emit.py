@@ -15,7 +15,7 @@ from tvm.ir import PointerType, PrimType
 from cora.codegen import arith, memory
 from cora.codegen.abi import memory_dtype
 from cora.codegen.emit_expr import bound, evaluate, find, restrict
-from cora.codegen.nodes import Tir, TirBuffer, i64, int_value
+from cora.codegen.nodes import Tir, TirBuffer, TirStmt, const, i64, int_value
 from cora.codegen.scope import Names, Scope
 from cora.codegen.values import Context, Value, index_constant
 from cora.errors import InternalError
@@ -29,6 +29,9 @@ MAX_LANES = 64
 
 #: The declared length of arrays, which nothing in code generation looks at.
 _ANY_LENGTH = 2**62
+
+#: DLPack's number of the CPU.
+_DL_CPU = 1
 
 
 def emit(function: Function) -> tvm.tirx.PrimFunc:
@@ -62,10 +65,17 @@ def emit(function: Function) -> tvm.tirx.PrimFunc:
     )
     _stmt(context, function.body)
     attrs = tvm.ir.make_node("ir.DictAttrs", **{"global_symbol": function.name, "tirx.noalias": True})
-    result = T.PrimFunc([frame], scope.stmt(), attrs=attrs)
+    result = T.PrimFunc([frame], _on_cpu(scope.stmt()), attrs=attrs)
     if not tvm.tirx.analysis.verify_well_formed(result, assert_mode=False):
         raise InternalError(f"function '{function.name}' gives ill-formed TIR:\n{result.script()}")
     return result
+
+
+def _on_cpu(body: TirStmt) -> TirStmt:
+    """`body`, on device 0 of kind CPU: where the workspace of large local arrays comes from."""
+    for attribute, value in (("device_id", 0), ("device_type", _DL_CPU)):
+        body = T.AttrStmt(const(0, "int32"), attribute, const(value, "int32"), body)
+    return body
 
 
 def _parameter(names: Names, scope: Scope, buffer: Buffer, address: Tir) -> TirBuffer:

@@ -28,7 +28,7 @@ from cora.ir.expr import (
     Var,
 )
 from cora.ir.stmt import Buffer
-from cora.ir.visit import children, walk
+from cora.ir.visit import children
 
 
 def evaluate(c: Context, e: Expr) -> Value:
@@ -125,7 +125,16 @@ def bound(c: Context, value: Value, hint: str) -> Value:
 
 def reads_memory(e: Expr) -> bool:
     """Whether evaluating `e` could touch memory that must not be touched."""
-    return any(isinstance(n, (Read, LaneReduce)) for n in walk(e))
+    seen: set[Expr] = set()
+    stack = [e]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (Read, LaneReduce)):
+            return True
+        if node not in seen:
+            seen.add(node)
+            stack.extend(children(node))
+    return False
 
 
 def _select(c: Context, e: Select) -> Value:

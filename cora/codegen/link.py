@@ -27,8 +27,8 @@ def find_linker() -> str | None:
 def link(objects: Sequence[bytes], linker: str) -> bytes:
     """The shared library of `objects` (contents of ELF files), without debug information.
 
-    Symbols are resolved when the library is loaded (`-z now`): a missing one is an error then, not a crash later.
-    Raises InternalError with the linker's message.
+    Symbols are resolved when the library is loaded (`-z now`): a missing one is an error then, not a crash
+    later. Raises InternalError with the linker's message.
     """
     with tempfile.TemporaryDirectory(prefix="cora-") as folder:
         inputs = []
@@ -58,7 +58,7 @@ def _options(linker: str) -> list[str]:
 
 
 def _libm() -> str | None:
-    """The mathematical library of this process (float64 functions call it); the library will ask for it by name."""
+    """The mathematical library of this process, which float64 functions call; it is recorded by name."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         path = line.split(maxsplit=5)[-1]
         if Path(path).name.startswith("libm.so"):

@@ -11,7 +11,7 @@ from cora.codegen.nodes import Tir, TirBuffer, TirStmt, filled, i64, intrinsic, 
 
 #: Local arrays are aligned to a cache line, which is also the widest vector register.
 _LOCAL_ALIGNMENT = 64
-#: TVM's analyzer replaces variables by what they are bound to, and grows exponentially with chains of bindings.
+#: TVM's analyzer replaces variables by what they are bound to: chains of bindings would grow exponentially.
 _MAX_EXPANDED = 32
 
 
@@ -93,7 +93,7 @@ class Scope:
         return sum(sizes) or 1
 
     def _through_memory(self, value: Tir, dtype: str, hint: str) -> Tir:
-        """`value`, stored to the stack and loaded again: LLVM undoes it, TVM's analyzer does not look through it."""
+        """`value`, stored to the stack and loaded again: opaque to TVM's analyzer, undone by LLVM."""
         scalar, _, lanes = dtype.partition("x")
         count = int(lanes or 1)
         place = ramp(i64(0), 1, count)

@@ -148,7 +148,8 @@ def _config(target: object) -> dict[str, Any]:
     export = getattr(target, "export", None)
     if export is None:
         raise UserError(
-            f'target: expected "llvm", a TVM target or the dict of one; got {type(target).__name__}: {target!r}'
+            'target: expected "llvm", a TVM target or the dict of one; '
+            f"got {type(target).__name__}: {target!r}"
         )
     config = {str(k): v for k, v in dict(export()).items()}
     return {k: v for k, v in config.items() if v not in (None, "")}

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Union
 
 import numpy as np
 
@@ -43,9 +43,7 @@ ReduceOp = Literal["sum", "prod", "max", "min", "argmax", "argmin"]
 
 COMPARISONS = frozenset({"lt", "le", "eq", "ne"})
 LOGICAL = frozenset({"and", "or"})
-FLOAT_MATH = frozenset(
-    {"exp", "log", "sqrt", "rsqrt", "tanh", "erf", "gelu", "gelu_tanh", "sigmoid"}
-)
+FLOAT_MATH = frozenset({"exp", "log", "sqrt", "rsqrt", "tanh", "erf", "gelu", "gelu_tanh", "sigmoid"})
 
 ExprLike: TypeAlias = Union["Expr", int, float, bool]
 
@@ -70,7 +68,8 @@ class Node:
     _hash: int
 
     def _key(self) -> tuple[object, ...]:
-        return _fields_of(type(self))(self)
+        kind: Any = type(self)  # mypy takes the hash of the class for that of its instances
+        return _fields_of(kind)(self)
 
     def __hash__(self) -> int:
         try:

@@ -19,7 +19,6 @@ from cora.ir.expr import (
     Unary,
     Var,
 )
-
 from cora.ir.stmt import Alloc, Block, For, If, Let, LoopKind, Stmt, Store
 
 _INFIX = {

@@ -33,7 +33,6 @@ from cora.ir.expr import (
     Read,
     Select,
     Size,
-    Var,
     binary,
     constant,
     select,
@@ -200,13 +199,17 @@ def _atom_bounds(e: Expr, ranges: Ranges) -> tuple[Bound, Bound]:
             return 0, None
         case Cast(type=dtypes.INDEX, a=a) if a.dtype == "int32":
             return _atom_bounds(a, ranges)
-        case Binary(op="floordiv", a=a, b=Const(value=k)) if k > 0:
+        case Binary(op="floordiv", a=a, b=Const(value=int(k))) if k > 0:
             lo, hi = bounds(a, ranges)
             return None if lo is None else lo // k, None if hi is None else hi // k
         case Binary(op="floordiv", a=a, b=b):
             lo, hi = bounds(a, ranges)
             positive = bounds(b, ranges)[0]
-            return (0, hi) if lo is not None and lo >= 0 and positive is not None and positive >= 0 else (None, None)
+            return (
+                (0, hi)
+                if lo is not None and lo >= 0 and positive is not None and positive >= 0
+                else (None, None)
+            )
         case Binary(op="mod", a=a, b=b):
             hi = bounds(b, ranges)[1]
             divisor = bounds(b, ranges)[0]
@@ -427,7 +430,9 @@ class Simplifier:
                 case Binary(op="mod", a=x, b=n):
                     partner = polynomial(n) * Poly({(binary("floordiv", x, n),): 1}) * rest
                     whole = polynomial(x)
-                case Binary(op="floordiv", a=x, b=Const(value=k)) if c % int(k) == 0 and multiple_of(x) % int(k) == 0:
+                case Binary(op="floordiv", a=x, b=Const(value=k)) if (
+                    c % int(k) == 0 and multiple_of(x) % int(k) == 0
+                ):
                     return p - Poly({monomial: c}) + _scale(rest, int(k)) * polynomial(x)
                 case _:
                     continue

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal, TypeAlias, Union
+from typing import Literal, TypeAlias
 
 from cora.ir.expr import Expr, Node, Size, Var
 
@@ -98,7 +98,7 @@ class Store(Node):
     value: Expr
 
 
-Stmt: TypeAlias = Union[For, Let, If, Block, Alloc, Store]
+Stmt: TypeAlias = For | Let | If | Block | Alloc | Store
 
 NOTHING = Block(())
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cora.errors import UserError
-from cora.ir.expr import Access, Dim, Expr, ExprLike, Node, wrap
 from cora.ir import dtypes
+from cora.ir.expr import Access, Dim, Expr, ExprLike, Node, wrap
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

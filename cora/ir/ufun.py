@@ -10,7 +10,7 @@ Outside its domain a function has the value 0. Values are never negative: who ma
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias, Union
+from typing import TypeAlias
 
 from cora.ir.expr import Call, Dim, Expr, ExprLike, Node, wrap
 
@@ -64,7 +64,7 @@ class Cuts(Node):
     parts: Expr
 
 
-Definition: TypeAlias = Union[Given, Scan, FusedOuter, FusedInner, Maximum, Cuts]
+Definition: TypeAlias = Given | Scan | FusedOuter | FusedInner | Maximum | Cuts
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

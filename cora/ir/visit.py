@@ -27,7 +27,6 @@ from cora.ir.expr import (
     unary,
 )
 
-
 _Key = TypeVar("_Key", bound=Expr)
 
 
@@ -113,7 +112,7 @@ def substitute(e: Expr, values: Mapping[_Key, Expr]) -> Expr:
     """`e` with every node that is a key of `values` replaced; the dims of a Reduce stay bound."""
     if not values:
         return e
-    replacements: Mapping[Expr, Expr] = {**values}
+    replacements: Mapping[Expr, Expr] = {key: value for key, value in values.items()}
     memo: dict[Expr, Expr] = {}
 
     def go(node: Expr) -> Expr:

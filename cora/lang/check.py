@@ -22,7 +22,9 @@ def check_dims(dims: Sequence[Dim], where: str) -> None:
     seen: dict[str, Dim] = {}
     for position, dim in enumerate(dims):
         if not isinstance(dim, Dim):
-            raise UserError(f"{where}: dims[{position}] must be a cora.Dim; got {type(dim).__name__}: {dim!r}")
+            raise UserError(
+                f"{where}: dims[{position}] must be a cora.Dim; got {type(dim).__name__}: {dim!r}"
+            )
         if dim.name in seen:
             raise UserError(f"{where}: the dim name '{dim.name}' stands twice")
         for outer in sorted(free_dims(dim.extent), key=lambda d: d.name):

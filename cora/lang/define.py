@@ -29,9 +29,7 @@ def dim(name: str, extent: ExprLike) -> Dim:
     check_name(name, "Dim")
     value = wrap(extent)
     if not dtypes.is_int(value.dtype):
-        raise UserError(
-            f"Dim '{name}': the extent must be an integer; got {value} of type {value.dtype}"
-        )
+        raise UserError(f"Dim '{name}': the extent must be an integer; got {value} of type {value.dtype}")
     if isinstance(value, Const) and value.value < 0:
         raise UserError(f"Dim '{name}': the extent must not be negative; got {value}")
     for node in walk(value):

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from cora.errors import UserError
 from cora.ir import dtypes
-from cora.ir.expr import Const, Dim, Expr, ExprLike, Reduce, ReduceOp, binary, unary, wrap
+from cora.ir.expr import Const, Dim, Expr, ExprLike, Reduce, ReduceOp, binary, select, unary, wrap
 from cora.ir.expr import cast as convert
-from cora.ir.expr import select
 from cora.ir.visit import free_dims
 
 
@@ -168,7 +167,9 @@ def _dims(op: str, over: Dim | Sequence[Dim]) -> tuple[Dim, ...]:
     while waiting:  # outer dims first, whatever the order given
         ready = [d for d in waiting if not free_dims(d.extent) & frozenset(x for x in waiting if x != d)]
         if not ready:
-            raise UserError(f"{op}: the extents of {', '.join(d.name for d in waiting)} depend on one another")
+            raise UserError(
+                f"{op}: the extents of {', '.join(d.name for d in waiting)} depend on one another"
+            )
         ordered.append(ready[0])
         waiting.remove(ready[0])
     return tuple(ordered)

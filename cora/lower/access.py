@@ -10,7 +10,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cora.errors import UserError
-from cora.ir.expr import Access, Binary, Const, Dim, Expr, Reduce, Select, binary, conjunction, unary
+from cora.ir.expr import (
+    Access,
+    Binary,
+    Const,
+    Dim,
+    Expr,
+    Reduce,
+    Select,
+    binary,
+    conjunction,
+    select,
+    unary,
+)
 from cora.ir.simplify import simplify
 from cora.ir.tensor import Tensor
 from cora.ir.visit import children, free_dims, substitute, walk
@@ -114,9 +126,7 @@ def check_accesses(tensor: Tensor, prover: Prover) -> tuple[frozenset[Access], t
     return frozenset(a for a, safe in inside.items() if safe), tuple(checks)
 
 
-def _holds(
-    tensor: Tensor, access: Access, dim: Dim, goal: Expr, context: Context, prover: Prover
-) -> bool:
+def _holds(tensor: Tensor, access: Access, dim: Dim, goal: Expr, context: Context, prover: Prover) -> bool:
     if goal == Const(True, "bool"):
         return True
     proof = prover.prove(goal, context)
@@ -131,16 +141,15 @@ def _holds(
 
 def _index_check(tensor: Tensor, use: Use, dim: Dim, index: Expr, high: Expr) -> IndexCheck:
     assert isinstance(high, Binary)
-    condition = conjunction([*use.path, high])
-    return IndexCheck(
-        tensor.name,
-        use.access.tensor.name,
-        dim.name,
-        index,
-        high.b,
-        use.path,
-        _closed(tensor, free_dims(condition) | free_dims(index)),
-    )
+    used = free_dims(conjunction([*use.path, high])) | free_dims(index)
+    loops = iteration_dims(tensor)
+    for other in loops:
+        if other not in _closed(tensor, used):
+            used |= free_dims(other.extent)
+    dims = _closed(tensor, used)
+    # a loop that the index does not use may be empty: then nothing is read
+    runs = tuple(simplify(binary("lt", 0, other.extent)) for other in loops if other not in dims)
+    return IndexCheck(tensor.name, use.access.tensor.name, dim.name, index, high.b, (*runs, *use.path), dims)
 
 
 def _closed(tensor: Tensor, used: frozenset[Dim]) -> tuple[Dim, ...]:
@@ -156,5 +165,7 @@ def _closed(tensor: Tensor, used: frozenset[Dim]) -> tuple[Dim, ...]:
 def violations(check: IndexCheck, name: str) -> Tensor:
     """The operator that counts the violations of `check` (a scalar int64 tensor)."""
     bad = binary("or", binary("lt", check.index, 0), binary("le", check.extent, check.index))
-    counted = Select(conjunction([*check.path, bad]), Const(1), Const(0))
+    counted: Expr = select(bad, Const(1), Const(0))
+    for condition in reversed(check.path):  # each may read what is there only where the ones before it hold
+        counted = select(condition, counted, Const(0))
     return Tensor(name, (), "int64", Reduce("sum", counted, check.dims) if check.dims else counted)

@@ -60,6 +60,4 @@ class Guards:
         self, operator: str, where: str, condition: Expr, kept: bool, method: str, reason: str
     ) -> None:
         text = str(condition)
-        self.records.setdefault(
-            (operator, where, text), Guard(operator, where, text, kept, method, reason)
-        )
+        self.records.setdefault((operator, where, text), Guard(operator, where, text, kept, method, reason))

@@ -58,6 +58,7 @@ def flatten_body(
     simplifier: Callable[[Expr], Expr],
 ) -> Expr:
     """Every access in `body` as a read of a flat buffer."""
+
     def rule(e: Expr) -> Expr | None:
         match e:
             case Access(tensor=tensor, indices=indices):
@@ -76,9 +77,7 @@ class _Flat:
     body: Expr
 
 
-def _wrap(
-    nest: tuple[Leaf, ...], leaves: tuple[Leaf, ...], conditions: tuple[Expr, ...], body: Stmt
-) -> Stmt:
+def _wrap(nest: tuple[Leaf, ...], leaves: tuple[Leaf, ...], conditions: tuple[Expr, ...], body: Stmt) -> Stmt:
     """`body` inside those `leaves` of a nest, each condition as far outside as its variables allow."""
     place_of = {leaf.var: place for place, leaf in enumerate(leaves)}
     at: dict[int, list[Expr]] = {}

@@ -22,7 +22,7 @@ from cora.ir.expr import (
 )
 from cora.ir.simplify import Simplifier
 from cora.ir.tensor import Tensor
-from cora.ir.visit import children, rebuild, substitute
+from cora.ir.visit import children, rebuild
 from cora.lower.access import axis_goals, conjuncts, from_data
 from cora.lower.guards import Guards
 from cora.prove import Context, Range
@@ -103,9 +103,14 @@ def check_padding(nest: LoopNest, layout: Layout) -> None:
         if constant_extent:
             fits = -(-length // multiple) * multiple <= -(-length // pad.multiple) * pad.multiple
         if not fits:
-            bad = length if constant_extent else next(
-                n for n in range(1, pad.multiple + 1)
-                if -(-n // multiple) * multiple > -(-n // pad.multiple) * pad.multiple
+            bad = (
+                length
+                if constant_extent
+                else next(
+                    n
+                    for n in range(1, pad.multiple + 1)
+                    if -(-n // multiple) * multiple > -(-n // pad.multiple) * pad.multiple
+                )
             )
             raise ScheduleError(
                 f"pad_loop: loop '{dim.name}' of '{nest.tensor.name}' is padded to a multiple of {multiple}, its "
@@ -119,9 +124,7 @@ def _existing(nest: LoopNest, guards: Guards, simplifier: Simplifier) -> tuple[E
     """The conditions of splits and bulk padding that do not always hold."""
     kept: list[Expr] = []
     for condition in nest.conditions:
-        needed = guards.needed(
-            condition, context_of(nest, tuple(kept)), simplifier, nest.tensor.name, "loop"
-        )
+        needed = guards.needed(condition, context_of(nest, tuple(kept)), simplifier, nest.tensor.name, "loop")
         if needed is not None:
             kept.append(needed)
     return tuple(kept)
@@ -185,5 +188,3 @@ def reduction_identity(op: str, dtype: str) -> Const:
             return constant(dtypes.lowest(dtype), dtype)
         case _:
             return constant(dtypes.highest(dtype), dtype)
-
-

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cora.ir.expr import ZERO, Expr, Var, binary, constant
 from cora.ir import dtypes
+from cora.ir.expr import ZERO, Expr, Var, binary, constant
 from cora.ir.simplify import Simplifier
 from cora.ir.stmt import Buffer, For, LoopKind, Stmt, Store
 from cora.ir.visit import substitute

@@ -32,9 +32,7 @@ class TableReader:
     """Rewrites the calls in one loop nest, whose variables have the given ranges (conditions are not relied on,
     so that every read may be hoisted)."""
 
-    def __init__(
-        self, tables: Tables, ranges: tuple[Range, ...], guards: Guards, operator: str
-    ) -> None:
+    def __init__(self, tables: Tables, ranges: tuple[Range, ...], guards: Guards, operator: str) -> None:
         self.tables = tables
         self.context = Context(ranges)
         self.simplifier = Simplifier({r.var: r.end for r in ranges})

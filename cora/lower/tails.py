@@ -9,8 +9,8 @@ so that the full part carries no condition, and the tail runs under a mask.
 from __future__ import annotations
 
 from cora.ir.expr import ZERO, Binary, Const, Expr, Select, Var, binary, conjunction
-from cora.ir.simplify import Poly, linear_in, polynomial, simplify
-from cora.ir.stmt import Alloc, Block, For, If, Let, LoopKind, Stmt, Store, block, map_stmt
+from cora.ir.simplify import linear_in, simplify
+from cora.ir.stmt import Alloc, Block, For, If, Let, LoopKind, Stmt, block, map_stmt
 from cora.ir.visit import free_vars, transform, walk
 from cora.lower.access import conjuncts
 

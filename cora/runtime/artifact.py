@@ -89,9 +89,7 @@ def make_artifact(lowered: Lowered, schedule: str, definition: str, target: str)
     roles: dict[str, Role] = {t.name: "input" for t in lowered.inputs}
     roles.update({t.name: "output" for t in lowered.outputs})
     roles.update({t.name: "workspace" for t in lowered.intermediates})
-    size_of = {
-        t.name: constant_function(f"size_{t.name}", lowered.layouts[t.name].size()) for t in tensors
-    }
+    size_of = {t.name: constant_function(f"size_{t.name}", lowered.layouts[t.name].size()) for t in tensors}
     spec = specify([*lowered.tables.values(), *size_of.values()], table_offset, table_size)
     slots = tuple(
         Slot(t, lowered.layouts[t.name], roles[t.name], spec.position(size_of[t.name])) for t in tensors

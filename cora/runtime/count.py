@@ -72,9 +72,7 @@ def useful_iterations(nest: LoopNest, evaluator: Evaluator) -> int:
 def elements(dims: Sequence[Expr], extents: Sequence[Expr], evaluator: Evaluator) -> int:
     """The number of index tuples of a tensor with these dims and extents."""
     names: dict[Expr, Expr] = {d: Var(f"d{k}") for k, d in enumerate(dims)}
-    loops = [
-        (names[d], binary("max", substitute(e, names), 0)) for d, e in zip(dims, extents, strict=True)
-    ]
+    loops = [(names[d], binary("max", substitute(e, names), 0)) for d, e in zip(dims, extents, strict=True)]
     return iterations(loops, evaluator)
 
 

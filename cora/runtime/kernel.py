@@ -5,25 +5,23 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from cora.errors import UserError
-from cora.ir import dtypes
 from cora.ir.expr import Dim
 from cora.prelude import NativePrelude
-from cora.runtime.artifact import Artifact, Signature, Slot
-from cora.runtime.binding import Binder, is_dense
+from cora.runtime.arguments import memory_of, new_array
+from cora.runtime.artifact import Artifact, Signature
+from cora.runtime.binding import Binder
 from cora.runtime.code import Code
 from cora.runtime.count import Waste
 from cora.runtime.explain import explain, waste
 from cora.runtime.memory import address_of, refuse_overlap
-from cora.runtime.plan import WORKERS, Plan, Prepared, worker_count
-from cora.storage.array import RaggedArray, allocate
+from cora.runtime.plan import WORKERS, Call, Plan, Prepared, worker_count
 from cora.storage.layout import Layout
 
 Array = npt.NDArray[Any]
@@ -158,52 +156,56 @@ class Kernel:
     def _launch(
         self, plan: Plan, prepared: Prepared, arrays: tuple[Any, ...], outputs: Mapping[str, Any] | None
     ) -> Any:
+        last = prepared.last
+        if last is None or outputs is None or not last.same(arrays, outputs):
+            last = self._bind(plan, prepared, arrays, outputs or {})
+            prepared.last = last if outputs and len(outputs) == len(self.outputs) else None
+        if self._check is not None:
+            self._check_indices(prepared)
+        self._run(prepared.kernel.pointer)
+        return last.result
+
+    def _bind(
+        self, plan: Plan, prepared: Prepared, arrays: tuple[Any, ...], outputs: Mapping[str, Any]
+    ) -> Call:
+        """Check the arguments and write their addresses into the frames."""
         slots = self.artifact.slots
         if len(arrays) != len(self._inputs):
             raise UserError(
                 f"kernel '{self.name}': expected {len(self._inputs)} inputs ({', '.join(self.inputs)}); "
                 f"got {len(arrays)}"
             )
-        memory: dict[int, Array] = {}
-        for position, value in zip(self._inputs, arrays, strict=True):
-            memory[position] = _values(slots[position], value, plan, prepared.element_counts[position])
-        results: list[RaggedArray] = []
-        given = outputs or {}
-        for position in self.artifact.outputs:
-            slot = slots[position]
-            count = prepared.element_counts[position]
-            value = given.get(slot.tensor.name)
-            if value is None:
-                value = _new_array(slot, count, plan)
-            memory[position] = _values(slot, value, plan, count, writable=True)
-            results.append(value)
-        if given:
-            self._check_outputs(given, memory)
-        addresses = {position: address_of(array) for position, array in memory.items()}
-        if self._check is not None:
-            self._check_indices(prepared, addresses)
-        words = prepared.kernel.words
-        for place, position in self._places:
-            words[place] = addresses[position]
-        self._run(prepared.kernel.pointer)
-        return results[0] if len(results) == 1 else tuple(results)
-
-    def _check_outputs(self, given: Mapping[str, Any], memory: Mapping[int, Array]) -> None:
-        unknown = set(given) - set(self.outputs)
+        unknown = [name for name in outputs if name not in self.outputs]
         if unknown:
             raise UserError(
-                f"kernel '{self.name}': no output '{sorted(unknown)[0]}'; the outputs are {', '.join(self.outputs)}"
+                f"kernel '{self.name}': no output '{unknown[0]}'; the outputs are {', '.join(self.outputs)}"
             )
-        slots = self.artifact.slots
-        refuse_overlap(
-            [(slots[n].tensor.name, memory[n]) for n in self._inputs],
-            [(slots[n].tensor.name, memory[n]) for n in self.artifact.outputs],
-        )
+        counts = prepared.element_counts
+        memory: dict[int, Array] = {}
+        for position, value in zip(self._inputs, arrays, strict=True):
+            memory[position] = memory_of(slots[position], value, plan, counts[position])
+        results: list[Any] = []
+        for position in self.artifact.outputs:
+            slot = slots[position]
+            value = outputs.get(slot.tensor.name)
+            if value is None:
+                value = new_array(slot, counts[position], plan)
+            memory[position] = memory_of(slot, value, plan, counts[position], writable=True)
+            results.append(value)
+        if outputs:
+            refuse_overlap(
+                [(slots[n].tensor.name, memory[n]) for n in self._inputs],
+                [(slots[n].tensor.name, memory[n]) for n in self.artifact.outputs],
+            )
+        addresses = {position: address_of(array) for position, array in memory.items()}
+        for frame, places in ((prepared.kernel, self._places), (prepared.check, self._check_places)):
+            for place, position in places:
+                frame.words[place] = addresses[position]
+        result = results[0] if len(results) == 1 else tuple(results)
+        return Call(arrays, tuple(outputs.items()), tuple(memory.values()), result)
 
-    def _check_indices(self, prepared: Prepared, addresses: Mapping[int, int]) -> None:
+    def _check_indices(self, prepared: Prepared) -> None:
         assert self._check is not None
-        for place, position in self._check_places:
-            prepared.check.words[place] = addresses[position]
         self._check(prepared.check.pointer)
         for check, bad in zip(self.artifact.checks, prepared.counters, strict=True):
             if bad:
@@ -253,78 +255,3 @@ def _places(signature: Signature | None, slots: set[int]) -> tuple[tuple[int, in
         for place, (kind, position) in enumerate(signature.buffers)
         if kind == "tensor" and position in slots
     )
-
-
-def _new_array(slot: Slot, count: int, plan: Plan) -> RaggedArray:
-    values = allocate(count, slot.tensor.dtype)
-    return RaggedArray(
-        values, slot.layout, plan.lengths, plan.sizes, slot.tensor.name, slot.tensor.dtype
-    )
-
-
-def _values(slot: Slot, value: Any, plan: Plan, count: int, writable: bool = False) -> Array:
-    """The flat memory of an argument, checked against the slot and the batch of the plan."""
-    name = slot.tensor.name
-    match value:
-        case RaggedArray():
-            if value.layout is not slot.layout and not _equal_layouts(value.layout, slot.layout):
-                raise UserError(
-                    f"'{name}': expected the layout {slot.layout.describe()}; got {value.layout.describe()}: "
-                    f"convert it with array.to_layout(kernel.layout('{name}'))"
-                )
-            _same_batch(name, value, plan)
-            array = value.values
-        case np.ndarray():
-            if is_dense(slot) and value.ndim == slot.tensor.ndim:
-                _check_shape(slot, value, plan)
-            array = value
-        case _:
-            raise UserError(
-                f"'{name}': expected a RaggedArray or a NumPy array; got {type(value).__name__}"
-            )
-    if array.dtype != dtypes.to_numpy(slot.tensor.dtype):
-        raise UserError(f"'{name}': expected values of type {slot.tensor.dtype}; got {array.dtype}")
-    flags = array.flags
-    if not flags.c_contiguous or not flags.aligned:
-        raise UserError(f"'{name}': the values must be C-contiguous and aligned; got strides {array.strides}")
-    if writable and not flags.writeable:
-        raise UserError(f"'{name}': the values of an output must be writable")
-    if array.size != count:
-        raise UserError(
-            f"'{name}': the layout {slot.layout.describe()} stores {count} elements on this batch; "
-            f"got {array.size}"
-        )
-    return array if array.ndim == 1 else array.reshape(-1)
-
-
-@lru_cache(maxsize=256)
-def _equal_layouts(a: Layout, b: Layout) -> bool:
-    return a == b
-
-
-def _same_batch(name: str, array: RaggedArray, plan: Plan) -> None:
-    if array.lengths is plan.lengths and array.sizes is plan.sizes:
-        return
-    for key, lengths in array.lengths.items():
-        mine = plan.lengths.get(key)
-        if mine is None or mine is lengths:
-            continue
-        if len(mine) != len(lengths) or (mine != lengths).any():
-            bad = f"{len(lengths)} entries, not {len(mine)}"
-            if len(mine) == len(lengths):
-                at = int(np.argmax(mine != lengths))
-                bad = f"entry {at} is {lengths[at]}, not {mine[at]}"
-            raise UserError(f"'{name}': its lengths '{key}' are not those of the plan: {bad}")
-    for key, size in array.sizes.items():
-        if plan.sizes.get(key, size) != size:
-            raise UserError(f"'{name}': its size '{key}' is {size}, that of the plan {plan.sizes[key]}")
-
-
-def _check_shape(slot: Slot, array: Array, plan: Plan) -> None:
-    from cora.ir.evaluate import Evaluator
-    from cora.storage.extents import clamp
-
-    evaluator = Evaluator(plan.sizes, plan.lengths)
-    shape = tuple(int(evaluator.value(clamp(d.extent), {})) for d in slot.tensor.dims)
-    if array.shape != shape:
-        raise UserError(f"'{slot.tensor.name}': expected the shape {shape}; got {array.shape}")

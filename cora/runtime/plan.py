@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,12 +30,32 @@ WORKERS = "%workers"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """Arguments that were checked and whose addresses are in the frames; `memory` keeps them alive."""
+
+    arrays: tuple[Any, ...]
+    outputs: tuple[tuple[str, Any], ...]
+    memory: tuple[Array, ...]
+    result: Any
+
+    def same(self, arrays: tuple[Any, ...], outputs: Mapping[str, Any]) -> bool:
+        """Whether these are the very objects of this call."""
+        return (
+            len(arrays) == len(self.arrays)
+            and len(outputs) == len(self.outputs)
+            and all(map(is_, arrays, self.arrays))
+            and all(outputs.get(name) is value for name, value in self.outputs)
+        )
+
+
+@dataclass(slots=True, eq=False)
 class Prepared:
     """What a plan holds for one kernel.
 
     tables: the auxiliary arrays. element_counts: for each tensor slot, the number of elements stored.
     kernel, check: the frames of the functions, filled but for the tensors of a call.
     counters: what the check function writes. workspace: intermediate tensors, by slot.
+    last: the arguments in the frames, if they came with outputs: a loop over the same arrays checks them once.
     """
 
     tables: tuple[Array, ...]
@@ -43,6 +64,7 @@ class Prepared:
     check: Frame
     counters: Array
     workspace: Mapping[int, Array]
+    last: Call | None = None
 
     @property
     def workspace_bytes(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from cora.errors import CoraError
 from cora.ir import dtypes
-from cora.ir.expr import Access, Const, Dim, Expr, Reduce, Var
+from cora.ir.expr import Access, Const, Dim, Reduce, Var
 from cora.ir.simplify import Simplifier, linear_in
 from cora.ir.tensor import Tensor
 from cora.ir.visit import free_dims, substitute, walk
@@ -120,9 +120,7 @@ def _strides(s: Schedule, tensor: Tensor, var: Var) -> list[int | None]:
     return [_stride(s, access, nest, simplifier, var) for access in dict.fromkeys(accesses)]
 
 
-def _stride(
-    s: Schedule, access: Access, nest: LoopNest, simplifier: Simplifier, var: Var
-) -> int | None:
+def _stride(s: Schedule, access: Access, nest: LoopNest, simplifier: Simplifier, var: Var) -> int | None:
     indices = [simplifier(substitute(i, nest.values)) for i in access.indices]
     at = simplifier(offset(s.layout(access.tensor), indices))
     if any(isinstance(n, (Access, Reduce)) for n in walk(at)):

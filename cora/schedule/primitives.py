@@ -103,7 +103,9 @@ def _fuse_pair(nest: LoopNest, outer_name: str, inner_name: str, name: str) -> L
     inner_place = _serial(nest, inner_name, "fuse")
     outer, inner = nest.leaves[place], nest.leaves[inner_place]
     if inner_place != place + 1:
-        raise ScheduleError(f"{where}: '{inner_name}' must stand directly inside '{outer_name}'; reorder first")
+        raise ScheduleError(
+            f"{where}: '{inner_name}' must stand directly inside '{outer_name}'; reorder first"
+        )
     if outer.reduction != inner.reduction:
         raise ScheduleError(f"{where}: a reduction loop cannot be fused with one that is not")
     f = Var(nest.fresh(name, "fuse"))
@@ -116,7 +118,7 @@ def _fuse_pair(nest: LoopNest, outer_name: str, inner_name: str, name: str) -> L
         }
     else:
         around = _dims_around(nest, place, outer.extent, inner.extent)
-        as_dims: dict[Expr, Expr] = {**around}
+        as_dims: dict[Expr, Expr] = {var: dim for var, dim in around.items()}
         index = Dim(outer.name, substitute(outer.extent, as_dims))
         body = substitute(inner.extent, {**as_dims, outer.var: index})
         offset = scan(tuple(around.values()), index, body)
@@ -184,7 +186,9 @@ def _pad_dim(step: PadDim, state: State) -> State:
     _positive(step.multiple, f"pad_dim of '{step.dim}': multiple")
     dims = {d.name: d for d in layout.dims}
     if step.dim not in dims:
-        raise ScheduleError(f"pad_dim: tensor '{step.tensor}' has no dim '{step.dim}'; it has {', '.join(dims)}")
+        raise ScheduleError(
+            f"pad_dim: tensor '{step.tensor}' has no dim '{step.dim}'; it has {', '.join(dims)}"
+        )
     padded = layout.with_pad(dims[step.dim], step.multiple, step.to_max)
     undefined = state.undefined_padding
     if step.contents == "undefined":
@@ -209,13 +213,17 @@ def _vectorize(step: Vectorize, nest: LoopNest) -> LoopNest:
     place = _serial(nest, step.loop, "vectorize")
     leaf = nest.leaves[place]
     if place != len(nest.leaves) - 1:
-        raise ScheduleError(f"vectorize: '{step.loop}' must be the innermost loop of '{nest.tensor.name}'; reorder first")
+        raise ScheduleError(
+            f"vectorize: '{step.loop}' must be the innermost loop of '{nest.tensor.name}'; reorder first"
+        )
     if step.lanes == 0 and isinstance(leaf.extent, Const) and _is_lanes(int(leaf.extent.value)):
         return nest.with_leaf(place, replace(leaf, kind=LoopKind.VECTOR))
     lanes = step.lanes or VECTOR_BYTES // dtypes.itemsize(dtypes.compute_type(nest.tensor.dtype))
     if step.lanes and not _is_lanes(step.lanes):
-        raise ScheduleError(f"vectorize: lanes must be a power of two from 2 to {MAX_LANES}; got {step.lanes}")
-    lanes = max(2, min(lanes, 16))if not step.lanes else lanes
+        raise ScheduleError(
+            f"vectorize: lanes must be a power of two from 2 to {MAX_LANES}; got {step.lanes}"
+        )
+    lanes = max(2, min(lanes, 16)) if not step.lanes else lanes
     if leaf.extent == Const(lanes):
         return nest.with_leaf(place, replace(leaf, kind=LoopKind.VECTOR))
     names = f"{step.loop}_o", f"{step.loop}_v"

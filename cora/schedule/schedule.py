@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, Union
+from typing import Literal, TypeAlias
 
 from cora.errors import ScheduleError, UserError
 from cora.ir.expr import Dim
@@ -29,8 +29,8 @@ from cora.schedule.steps import (
 )
 from cora.storage.layout import Layout
 
-LoopRef: TypeAlias = Union[Dim, str]
-TensorRef: TypeAlias = Union[Tensor, str]
+LoopRef: TypeAlias = Dim | str
+TensorRef: TypeAlias = Tensor | str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,15 +122,15 @@ class Schedule:
         step = PadDim(_tensor(tensor), _loop(dim), _int(multiple, "pad_dim: multiple"), to_max, contents)
         return self.then(step)
 
-    def parallel(
-        self, op: TensorRef, loop: LoopRef, balance: Literal["cost", "count"] = "cost"
-    ) -> Schedule:
+    def parallel(self, op: TensorRef, loop: LoopRef, balance: Literal["cost", "count"] = "cost") -> Schedule:
         """Run a loop on the workers of the plan. See steps.Parallel."""
         return self.then(Parallel(_tensor(op), _loop(loop), balance))
 
     def vectorize(self, op: TensorRef, loop: LoopRef, lanes: int | None = None) -> Schedule:
         """Run the innermost loop in vector lanes. See steps.Vectorize."""
-        return self.then(Vectorize(_tensor(op), _loop(loop), 0 if lanes is None else _int(lanes, "vectorize: lanes")))
+        return self.then(
+            Vectorize(_tensor(op), _loop(loop), 0 if lanes is None else _int(lanes, "vectorize: lanes"))
+        )
 
     def unroll(self, op: TensorRef, loop: LoopRef) -> Schedule:
         """Unroll a loop of constant extent. See steps.Unroll."""

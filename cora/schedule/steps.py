@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeAlias, Union, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from cora.errors import UserError
 
@@ -112,9 +112,7 @@ class Unroll:
     loop: str
 
 
-Step: TypeAlias = Union[
-    Split, Fuse, Reorder, PadLoop, BulkPad, PadDim, Parallel, Vectorize, Unroll
-]
+Step: TypeAlias = Split | Fuse | Reorder | PadLoop | BulkPad | PadDim | Parallel | Vectorize | Unroll
 
 _BY_NAME = {kind.__name__: kind for kind in get_args(Step)}
 

@@ -21,7 +21,7 @@ from tests.guard_pages import guarded
 Array = np.ndarray[Any, Any]
 
 N = Size("n")
-I, J, V = Var("i"), Var("j"), Var("v")
+K, J, V = Var("i"), Var("j"), Var("v")
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 

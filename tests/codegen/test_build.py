@@ -18,15 +18,15 @@ from cora.codegen.target import HostTarget, detect, resolve
 from cora.errors import InternalError, UnsupportedError, UserError
 from cora.ir.expr import Const, Read, binary, unary
 from cora.ir.stmt import For, Function, If, LoopKind, Store
-from tests.codegen.harness import I, N, V, buffer, call, compiled, function, lanes, output, serial
+from tests.codegen.harness import K, N, V, buffer, call, compiled, function, lanes, output, serial
 
 
 def exponential(dtype: str, name: str = "f", lane_count: int = 8) -> Function:
     a, o = buffer("A", dtype), output(dtype=dtype)
-    at = I * lane_count + V
+    at = K * lane_count + V
     body = If(binary("lt", at, N), Store(o, at, unary("exp", Read(a, at))))
     tiles = (N + (lane_count - 1)) // lane_count
-    loop = For(I, Const(0), tiles, LoopKind.PARALLEL, lanes(lane_count, body))
+    loop = For(K, Const(0), tiles, LoopKind.PARALLEL, lanes(lane_count, body))
     return function(loop, buffers=(a, o), name=name)
 
 
@@ -88,7 +88,7 @@ def test_older_processors(cpu: str) -> None:
     assert target.vector_bytes == {"x86-64-v3": 32, "x86-64-v4": 64}.get(cpu, 16)
     f, h = exponential("float32"), exponential("float64", "g")
     half = function(
-        serial(I, N, Store(output(dtype="float16"), I, Read(buffer("A", "float16"), I))),
+        serial(K, N, Store(output(dtype="float16"), K, Read(buffer("A", "float16"), K))),
         buffers=(buffer("A", "float16"), output(dtype="float16")),
         name="half",
     )

@@ -28,8 +28,8 @@ from cora.ir.stmt import Alloc, Block, Buffer, For, If, Let, LoopKind, Store
 from tests.codegen.harness import (
     BFLOAT16,
     Array,
-    I,
     J,
+    K,
     N,
     V,
     buffer,
@@ -49,10 +49,10 @@ def elementwise(dtypes: list[str], out: str, make: Callable[..., Expr]) -> Calla
     """`O[i] = make(A0[i], A1[i], ..)` in scalars and in masked lanes, which must give the same bits."""
     sources = [buffer(f"A{k}", d) for k, d in enumerate(dtypes)]
     o = output(dtype=out)
-    at = I * LANES + V
-    scalar = serial(I, N, Store(o, I, make(*(Read(s, I) for s in sources))))
+    at = K * LANES + V
+    scalar = serial(K, N, Store(o, K, make(*(Read(s, K) for s in sources))))
     body = If(binary("lt", at, N), Store(o, at, make(*(Read(s, at) for s in sources))))
-    vector = serial(I, (N + LANES - 1) // LANES, lanes(LANES, body))
+    vector = serial(K, (N + LANES - 1) // LANES, lanes(LANES, body))
     fs = compiled(
         function(scalar, buffers=(*sources, o), name="scalar"),
         function(vector, buffers=(*sources, o), name="vector"),
@@ -205,13 +205,13 @@ def test_division_by_a_constant(divisor: int, op: BinaryOp, reference: Any) -> N
 @pytest.mark.parametrize(("op", "reference"), [("floordiv", np.floor_divide), ("mod", np.mod)])
 def test_division_of_indices(op: BinaryOp, reference: Any) -> None:
     o, table = output(dtype="int64"), buffer("table", "int32", "table")
-    size_body = Store(o, I, Binary(op, I, N))
-    table_body = Store(o, I, Binary(op, I + 5, cast("int64", Read(table, I))))
-    negative_body = Store(o, I, Binary(op, I - 3, Const(6)))
+    size_body = Store(o, K, Binary(op, K, N))
+    table_body = Store(o, K, Binary(op, K + 5, cast("int64", Read(table, K))))
+    negative_body = Store(o, K, Binary(op, K - 3, Const(6)))
     fs = compiled(
-        function(serial(I, N, size_body), buffers=(o,), name="size"),
-        function(serial(I, N, table_body), buffers=(table, o), name="table"),
-        function(serial(I, N, negative_body), buffers=(o,), name="negative"),
+        function(serial(K, N, size_body), buffers=(o,), name="size"),
+        function(serial(K, N, table_body), buffers=(table, o), name="table"),
+        function(serial(K, N, negative_body), buffers=(o,), name="negative"),
     )
     i, zero = np.arange(9), np.zeros(9, np.int64)
     by = np.array([0, 1, 2, 3, 4, 5, 6, 7, 8], np.int32)
@@ -295,13 +295,13 @@ def test_lane_reduce(op: Any, dtype: str) -> None:
         parts,
         Block(
             (
-                lanes(8, Store(parts, V, Read(a, I * 8 + V))),
-                Store(o, I, LaneReduce(op, parts, Const(0), 8)),
+                lanes(8, Store(parts, V, Read(a, K * 8 + V))),
+                Store(o, K, LaneReduce(op, parts, Const(0), 8)),
             )
         ),
     )
     values = np.random.default_rng(3).integers(-3, 4, (5, 8)).astype(to_numpy(dtype))
-    program = serial(I, N, body)
+    program = serial(K, N, body)
     arrays = [values.ravel(), np.zeros(5, to_numpy(compute_type(dtype)))]
     result = run(program, buffers=(a, o), arrays=arrays, n=5)[1]
     reference = getattr(np, op)(values.astype(to_numpy(compute_type(dtype))), axis=1)
@@ -320,10 +320,10 @@ def test_argmax_in_scalars(dtype: str) -> None:
     is_number = binary("eq", old, old)
     better = first | (is_number & (binary("lt", old, x) | binary("ne", x, x)))
     update = If(better, Block((Store(best, zero, x), Store(where, zero, J))))
-    scan = serial(J, N, Let(x, Read(a, I * N + J), Let(old, Read(best, zero), update)))
+    scan = serial(J, N, Let(x, Read(a, K * N + J), Let(old, Read(best, zero), update)))
     start = Block((Store(best, zero, Const(0, dtype)), Store(where, zero, Const(-1))))
-    body = Alloc(best, Alloc(where, Block((start, scan, Store(o, I, Read(where, zero))))))
-    f = compiled(function(For(I, zero, Const(3), LoopKind.UNROLL, body), buffers=(a, o)))["f"]
+    body = Alloc(best, Alloc(where, Block((start, scan, Store(o, K, Read(where, zero))))))
+    f = compiled(function(For(K, zero, Const(3), LoopKind.UNROLL, body), buffers=(a, o)))["f"]
     rows = np.array([[1, 5, 5, 2], [4, 3, 2, 1], [-3, -2, -1, -1]]).astype(to_numpy(dtype))
     if dtype == "float32":
         rows[1, 2] = np.nan
@@ -334,18 +334,18 @@ def test_argmax_in_scalars(dtype: str) -> None:
 
 def test_shared_subexpressions_are_computed_once() -> None:
     a, o = buffer("A"), output()
-    x: Expr = Read(a, I)
+    x: Expr = Read(a, K)
     for _ in range(40):  # a tree of 2^40 nodes
         x = binary("max", x * 0.5, x)
-    result = run(serial(I, N, Store(o, I, x)), buffers=(a, o), arrays=[np.ones(3, np.float32)] * 2, n=3)[1]
+    result = run(serial(K, N, Store(o, K, x)), buffers=(a, o), arrays=[np.ones(3, np.float32)] * 2, n=3)[1]
     assert result.tolist() == [1, 1, 1]
 
 
 def test_comparing_large_data_with_lanes_does_not_overflow() -> None:
     a, o = buffer("A", "int64"), output(dtype="bool")
-    body = Store(o, I * 8 + V, binary("lt", Read(a, I), V))
+    body = Store(o, K * 8 + V, binary("lt", Read(a, K), V))
     values = np.array([np.iinfo(np.int64).min, np.iinfo(np.int64).max, 3], np.int64)
     result = run(
-        serial(I, Const(3), lanes(8, body)), buffers=(a, o), arrays=[values, np.zeros(24, bool)], n=0
+        serial(K, Const(3), lanes(8, body)), buffers=(a, o), arrays=[values, np.zeros(24, bool)], n=0
     )[1]
     assert np.array_equal(result.reshape(3, 8), values[:, None] < np.arange(8))
