@@ -9,19 +9,18 @@ from cora.lang.define import Lengths
 HEADS = 8
 
 
-def first_program(*, parallel: bool = True, tag: str = "") -> tuple[cora.Tensor, cora.Schedule]:
+def first_program(tag: str = "") -> tuple[cora.Tensor, cora.Schedule]:
     """The README's program, O[batch, pos] = 2 * A[batch, pos]: its input, and its schedule.
 
-    The two loops are fused and run in vectors of 32; the loop over pos is padded to 32, the
-    storage of O to 64. Without `parallel` one thread does all the work. `tag` is appended to
-    every name: with another tag it is a program that the compiler has never seen.
+    The two loops are fused and run in vectors of 32, in parallel; the loop over pos is padded to
+    32, the storage of O to 64. `tag` is appended to every name: with another tag it is a program
+    that the compiler has never seen.
     """
     A, O = twice(tag)  # noqa: E741
     _, pos = O.dims
     s = cora.schedule(O)
     s = s.pad_loop(O, pos, 32).pad_dim(O, pos, 64).fuse(O, *O.dims, name="f")
-    s = s.split(O, "f", 32, names=("fo", "fi")).vectorize(O, "fi")
-    return A, s.parallel(O, "fo") if parallel else s
+    return A, s.split(O, "f", 32, names=("fo", "fi")).parallel(O, "fo").vectorize(O, "fi")
 
 
 def twice(tag: str = "") -> tuple[cora.Tensor, cora.Tensor]:

@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "lower": _LOWER,
     "codegen": _CODEGEN,
     "runtime": _RUNTIME,
-    "tune": frozenset[str](),
+    "tune": frozenset({"errors"}),
     "kernels": frozenset({"cora"}),
     "autotune": _RUNTIME | {"interp", "tune", "kernels", "cora"},
     # The public surface joins the pipeline together.
@@ -177,7 +177,8 @@ def faults(unit: str, source: str) -> list[str | None]:
         ("lower", "from llvmlite import binding"),
         ("runtime", "import prelude.spec"),
         ("prelude", "from cora.storage import layout"),
-        ("tune", "from cora.errors import CoraError"),
+        ("tune", "from cora.settings import Settings"),
+        ("tune", "import cora"),
         ("kernels", "from cora.runtime import plan"),
         ("codegen", "import benchmarks.timer"),
     ],
@@ -194,6 +195,7 @@ def test_faults_are_seen(unit: str, source: str) -> None:
         ("codegen", "import tvm\nimport tvm_ffi\nimport llvmlite.ir as ll"),
         ("prove", "import z3"),
         ("kernels", "import cora\nfrom cora import Dim\nfrom cora.kernels.common import f"),
+        ("tune", "from cora.errors import UserError\nfrom cora.tune.score import Score"),
         ("autotune", "from cora import tune\nfrom cora.runtime import plan"),
     ],
 )

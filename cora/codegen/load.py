@@ -3,7 +3,7 @@
 The number of threads is fixed when TVM's pool starts, and is half the processors by TVM's own choice. So
 before the run time is loaded, TVM_NUM_THREADS is set to the number of processors that this process may run on
 (`os.sched_getaffinity`), unless TVM_NUM_THREADS or OMP_NUM_THREADS is set already. TVM would pin its workers
-to processors 0, 1, ... and let the calling thread run on all, whatever the affinity was; so TVM_BIND_THREADS is
+to processors 0, 1, ... and let the calling thread run on all, whatever the affinity; so TVM_BIND_THREADS is
 set to 0, unless it is set already. Both stay in the environment of the process.
 """
 

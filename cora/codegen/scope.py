@@ -77,7 +77,7 @@ class Scope:
         size = self._expanded_size(value)
         if size > _MAX_EXPANDED:
             value, size = self._through_memory(value, dtype, hint), 1
-        elif dtype.startswith("boolx"):
+        if dtype.startswith("boolx"):
             # TVM's analyzer, which sees every binding, fails on comparisons of vectors. A call is opaque to
             # it, and the number of ones in a single bit is that bit: LLVM removes the call.
             value = intrinsic(dtype, "ctpop", value)

@@ -160,6 +160,8 @@ def _checked(arch: str, cpu: str, signs: list[str]) -> HostTarget:
     from tvm.target import Target, codegen
 
     name = cpu or codegen.llvm_get_system_cpu()
+    if not codegen.llvm_is_valid_cpu(name, codegen.llvm_get_system_triple()):
+        raise UserError(f"target: LLVM knows no processor {name!r} of architecture {arch}")
     given = {str(f) for f in codegen.llvm_get_cpu_features(Target({"kind": "llvm", "mcpu": name}))}
     for sign in signs:
         feature = sign[1:]

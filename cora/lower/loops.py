@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from cora.errors import ScheduleError, UnsupportedError
 from cora.ir import dtypes
@@ -37,18 +38,26 @@ WORKERS = Size("%workers")
 MAX_TILE = 4096
 
 
-def make_loops(op: Operation, layouts: Mapping[str, Layout], buffers: Mapping[str, Buffer]) -> Stmt:
-    """The loops of one operator; table calls are still calls."""
+def make_loops(
+    op: Operation,
+    layouts: Mapping[str, Layout],
+    buffers: Mapping[str, Buffer],
+    attached: Mapping[str, Stmt] = MappingProxyType({}),
+) -> Stmt:
+    """The loops of one operator; table calls are still calls.
+
+    attached: what other operators compute at the start of each iteration of a leaf, by its name.
+    """
     simplifier = simplifier_of(op.nest)
     flat = _Flat(
         buffers[op.tensor.name],
         flatten(op.tensor, op.indices, layouts, simplifier),
         simplifier(flatten_body(op.body, layouts, buffers, simplifier)),
     )
+    loops = _Loops(op.nest.leaves, attached)
     if any(leaf.reduction for leaf in op.nest.leaves):
-        return _reduction(op, flat)
-    leaves = op.nest.leaves
-    return _wrap(leaves, leaves, op.conditions, Store(flat.buffer, flat.offset, flat.body))
+        return _reduction(op, flat, loops)
+    return loops.around(loops.leaves, op.conditions, Store(flat.buffer, flat.offset, flat.body))
 
 
 def flatten_body(
@@ -77,32 +86,36 @@ class _Flat:
     body: Expr
 
 
-def _wrap(nest: tuple[Leaf, ...], leaves: tuple[Leaf, ...], conditions: tuple[Expr, ...], body: Stmt) -> Stmt:
-    """`body` inside those `leaves` of a nest, each condition as far outside as its variables allow."""
-    place_of = {leaf.var: place for place, leaf in enumerate(leaves)}
-    at: dict[int, list[Expr]] = {}
-    for condition in conditions:
-        depth = max((place_of[v] for v in free_vars(condition) if v in place_of), default=-1)
-        at.setdefault(depth, []).append(condition)
-    for place in reversed(range(len(leaves))):
-        if place in at:
-            body = If(conjunction(at[place]), body)
-        body = _loop(nest, leaves[place], body)
-    return If(conjunction(at[-1]), body) if -1 in at else body
+@dataclass(frozen=True, slots=True)
+class _Loops:
+    """All leaves of a nest, and what is attached to them."""
 
+    leaves: tuple[Leaf, ...]
+    attached: Mapping[str, Stmt]
 
-def _loop(nest: tuple[Leaf, ...], leaf: Leaf, body: Stmt) -> Stmt:
-    if leaf.kind is not LoopKind.PARALLEL:
-        return For(leaf.var, ZERO, leaf.extent, leaf.kind, body)
-    worker = worker_of(leaf)
-    begin, end = work_share(nest, nest.index(leaf), worker)
-    return For(
-        worker,
-        ZERO,
-        WORKERS,
-        LoopKind.PARALLEL,
-        For(leaf.var, begin, end, LoopKind.SERIAL, body),
-    )
+    def around(self, leaves: tuple[Leaf, ...], conditions: tuple[Expr, ...], body: Stmt) -> Stmt:
+        """`body` inside some of the leaves, each condition as far outside as its variables allow."""
+        place_of = {leaf.var: place for place, leaf in enumerate(leaves)}
+        at: dict[int, list[Expr]] = {}
+        for condition in conditions:
+            depth = max((place_of[v] for v in free_vars(condition) if v in place_of), default=-1)
+            at.setdefault(depth, []).append(condition)
+        for place in reversed(range(len(leaves))):
+            leaf = leaves[place]
+            if leaf.name in self.attached:
+                body = block([self.attached[leaf.name], body])
+            if place in at:
+                body = If(conjunction(at[place]), body)
+            body = self._loop(leaf, body)
+        return If(conjunction(at[-1]), body) if -1 in at else body
+
+    def _loop(self, leaf: Leaf, body: Stmt) -> Stmt:
+        if leaf.kind is not LoopKind.PARALLEL:
+            return For(leaf.var, ZERO, leaf.extent, leaf.kind, body)
+        worker = worker_of(leaf)
+        begin, end = work_share(self.leaves, self.leaves.index(leaf), worker)
+        share = For(leaf.var, begin, end, LoopKind.SERIAL, body)
+        return For(worker, ZERO, WORKERS, LoopKind.PARALLEL, share)
 
 
 def worker_of(leaf: Leaf) -> Var:
@@ -154,7 +167,7 @@ def _unrounded(cost: Expr) -> Expr:
     return simplify(total)
 
 
-def _reduction(op: Operation, flat: _Flat) -> Stmt:
+def _reduction(op: Operation, flat: _Flat, loops: _Loops) -> Stmt:
     """Accumulators for the spatial loops inside the first reduction loop; set, run, store."""
     leaves = op.nest.leaves
     first = next(place for place, leaf in enumerate(leaves) if leaf.reduction)
@@ -165,8 +178,8 @@ def _reduction(op: Operation, flat: _Flat) -> Stmt:
     slot, count = _slot(op, tile)
     reductions = reductions_of(flat.body)
     sums = [_Accumulator.make(op, r, n, count, lanes, slot, last.var) for n, r in enumerate(reductions)]
-    bound = frozenset(leaf.var for leaf in (*outer, *tile))
-    outside = frozenset(leaf.var for leaf in outer)
+    outside = frozenset(leaf.var for leaf in (*op.nest.around, *outer))
+    bound = outside | {leaf.var for leaf in tile}
     around = tuple(c for c in op.conditions if free_vars(c) <= outside)
     running = tuple(c for c in op.conditions if c not in around)
     storing = tuple(c for c in running if free_vars(c) <= bound)
@@ -175,14 +188,14 @@ def _reduction(op: Operation, flat: _Flat) -> Stmt:
     result = simplify(substitute(flat.body, values))
     body = block(
         [
-            _wrap(leaves, (*tile, *lane_loop), (), block([s.start() for s in sums])),
-            _wrap(leaves, inner, running, block([s.step() for s in sums])),
-            _wrap(leaves, tile, storing, Store(flat.buffer, flat.offset, result)),
+            loops.around((*tile, *lane_loop), (), block([s.start() for s in sums])),
+            loops.around(inner, running, block([s.step() for s in sums])),
+            loops.around(tile, storing, Store(flat.buffer, flat.offset, result)),
         ]
     )
     for buffer in (b for s in sums for b in s.buffers()):
         body = Alloc(buffer, body)
-    return _wrap(leaves, outer, around, body)
+    return loops.around(outer, around, body)
 
 
 def _is_vector(leaf: Leaf) -> bool:
@@ -259,8 +272,8 @@ class _Accumulator:
                 return Store(self.values, at, binary("add", so_far, value))
             case "prod":
                 return Store(self.values, at, binary("mul", so_far, value))
-            case "max" | "min" as op:
-                return Store(self.values, at, binary(op, so_far, value))
+            case "max" | "min" as op:  # the running value second: a shorter dependence chain (vecmath)
+                return Store(self.values, at, binary(op, value, so_far))
         assert self.positions is not None
         candidate = Var(f"{self.values.name}_new", value.dtype)
         position = Read(self.positions, at)

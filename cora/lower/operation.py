@@ -47,28 +47,32 @@ class Operation:
 
 
 def context_of(nest: LoopNest, conditions: tuple[Expr, ...] = ()) -> Context:
-    """The iterations of a nest: the ranges of its leaves, and `conditions`."""
-    return Context(tuple(Range(leaf.var, leaf.extent) for leaf in nest.leaves), conditions)
+    """The iterations of a nest: the ranges of the loops around its body, and `conditions`."""
+    return Context(tuple(Range(leaf.var, leaf.extent) for leaf in nest.scope), conditions)
 
 
 def simplifier_of(nest: LoopNest) -> Simplifier:
-    """Simplification under the ranges of the leaves."""
-    return Simplifier({leaf.var: leaf.extent for leaf in nest.leaves})
+    """Simplification under the ranges of the loops around the body."""
+    return Simplifier({leaf.var: leaf.extent for leaf in nest.scope})
 
 
 def make_operation(
-    nest: LoopNest, layouts: Mapping[str, Layout], inside: frozenset[Access], guards: Guards
+    nest: LoopNest,
+    layouts: Mapping[str, Layout],
+    inside: frozenset[Access],
+    guards: Guards,
+    outside: tuple[Expr, ...] = (),
 ) -> Operation:
     """The operation of a nest; `inside` are the accesses proved inside their tensors on valid iterations.
 
-    Raises ScheduleError if a loop is padded more than the storage it writes.
+    outside: the conditions that hold around an attached operator. Raises ScheduleError if a loop is padded more than the storage it writes.
     """
     tensor = nest.tensor
     layout = layouts[tensor.name]
     check_padding(nest, layout)
     simplifier = simplifier_of(nest)
-    conditions = _existing(nest, guards, simplifier)
-    context = context_of(nest, conditions)
+    conditions = _existing(nest, guards, simplifier, outside)
+    context = context_of(nest, (*outside, *conditions))
     indices = tuple(simplifier(nest.values[d]) for d in tensor.dims)
     for place, dim in enumerate(tensor.dims):
         goal = indices[place] < layout.extent(place, indices)
@@ -79,13 +83,14 @@ def make_operation(
         goal = value < root_extent(dim, nest.values)
         if dim not in tensor.dims:
             where = f"reduction over {dim.name}"
-            kept = guards.needed(goal, context_of(nest, conditions), simplifier, tensor.name, where)
+            here = context_of(nest, (*outside, *conditions))
+            kept = guards.needed(goal, here, simplifier, tensor.name, where)
             conditions += (kept,) if kept is not None else ()
         elif all_valid and not guards.keep_all:
-            proof = guards.proof(simplifier(goal), context_of(nest, conditions))
+            proof = guards.proof(simplifier(goal), context_of(nest, (*outside, *conditions)))
             all_valid = proof.outcome.name == "PROVED"
     trusted = inside if all_valid and not guards.keep_all else frozenset()
-    rewriter = _Guarding(nest, layouts, conditions, trusted, guards, simplifier)
+    rewriter = _Guarding(nest, layouts, (*outside, *conditions), trusted, guards, simplifier)
     assert tensor.body is not None
     body = simplifier(rewriter.rewrite(tensor.body, ()))
     return Operation(tensor, nest, indices, body, conditions)
@@ -120,11 +125,14 @@ def check_padding(nest: LoopNest, layout: Layout) -> None:
             )
 
 
-def _existing(nest: LoopNest, guards: Guards, simplifier: Simplifier) -> tuple[Expr, ...]:
+def _existing(
+    nest: LoopNest, guards: Guards, simplifier: Simplifier, outside: tuple[Expr, ...]
+) -> tuple[Expr, ...]:
     """The conditions of splits and bulk padding that do not always hold."""
     kept: list[Expr] = []
     for condition in nest.conditions:
-        needed = guards.needed(condition, context_of(nest, tuple(kept)), simplifier, nest.tensor.name, "loop")
+        context = context_of(nest, (*outside, *kept))
+        needed = guards.needed(condition, context, simplifier, nest.tensor.name, "loop")
         if needed is not None:
             kept.append(needed)
     return tuple(kept)

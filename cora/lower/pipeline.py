@@ -16,12 +16,13 @@ change inside the loop that is cut.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from cora.errors import UserError
 from cora.ir.expr import Access, Expr, Read, Size
 from cora.ir.stmt import Buffer, Function, LoopKind, Stmt, block, map_stmt
 from cora.ir.tensor import Tensor
-from cora.ir.visit import walk
+from cora.ir.visit import free_vars, walk
 from cora.lower.access import IndexCheck, check_accesses, violations
 from cora.lower.guards import Guards
 from cora.lower.hoist import hoist
@@ -32,134 +33,153 @@ from cora.lower.program import Lowered
 from cora.lower.tables import TableReader, Tables
 from cora.lower.tails import cut_tails
 from cora.prove import Prover, Range
-from cora.schedule.nest import LoopNest, initial_nest
+from cora.schedule.nest import initial_nest
 from cora.schedule.schedule import Schedule
+from cora.schedule.stage_steps import check_attached
 from cora.settings import Settings
 from cora.storage.layout import Layout
 
 
 def lower(schedule: Schedule, settings: Settings, name: str = "kernel") -> Lowered:
     """Lower a scheduled program. Raises UserError, ScheduleError or UnsupportedError for what cannot be."""
-    prover = Prover(settings)
-    guards = Guards(prover, settings)
-    tensors = schedule.tensors
-    layouts = dict(schedule.state.layouts)
-    operators = [t for t in tensors if t.body is not None]
-
-    inside: dict[str, frozenset[Access]] = {}
-    checks: list[IndexCheck] = []
-    for operator in operators:
-        inside[operator.name], found = check_accesses(operator, prover)
-        checks.extend(found)
-
-    buffers = {t.name: _buffer(t, schedule.outputs, layouts) for t in tensors}
-    tables = Tables()
-    parts: list[_Part] = []
-    for operator in operators:
-        nest = schedule.state.nests[operator.name]
-        parts.append(_operator(nest, layouts, inside[operator.name], guards, buffers, tables))
-        if operator.name not in schedule.state.undefined_padding and operator in schedule.outputs:
-            parts.extend(_padding(operator, layouts, guards, buffers, tables))
-    loops = block([part.loops for part in parts])
-    read = block([part.tables for part in parts])
+    work = _Lowering(schedule, settings)
+    state = schedule.state
+    for operator in work.operators:
+        if operator.name not in state.attached:
+            work.add(work.operator(operator.name))
+    for output in schedule.outputs:
+        if output.name not in state.undefined_padding:
+            work.fill_padding(output.name)
+    loops = block([part.loops for part in work.parts])
+    read = block([part.read for part in work.parts])
     hoisted = hoist(read)
     lowered = cut_tails(hoisted)
-    kernel = _function(name, lowered, [buffers[t.name] for t in tensors], tables)
-    check = _check_function(f"{name}_check", checks, layouts, prover, settings, buffers, tables)
+    kernel = _function(name, lowered, list(work.buffers.values()), work.tables)
+    check = _check_function(f"{name}_check", work)
+    computed = [t for t in work.operators if t.name not in state.outputs]
     return Lowered(
         name,
         kernel,
         check,
-        tuple(checks),
-        tuple(t for t in tensors if t.body is None),
+        tuple(work.checks),
+        tuple(t for t in schedule.tensors if t.body is None),
         schedule.outputs,
-        tuple(t for t in operators if t not in schedule.outputs),
-        layouts,
-        dict(schedule.state.nests),
-        {buffer: fun for fun, buffer in tables.buffers.items()},
-        tuple(guards.records.values()),
+        tuple(computed),
+        work.layouts,
+        {t.name: state.nests[t.name] for t in work.operators},
+        {buffer: fun for fun, buffer in work.tables.buffers.items()},
+        tuple(work.guards.records.values()),
         {"loops": loops, "tables": read, "hoisted": hoisted, "lowered": lowered},
-        schedule.state.undefined_padding,
+        state.undefined_padding,
     )
 
 
+@dataclass(frozen=True, slots=True)
 class _Part:
-    """A piece of the program after `loops` and after `tables`."""
+    """A piece of the program after `loops`, and after `tables`."""
 
-    def __init__(self, loops: Stmt, reader: TableReader) -> None:
-        self.loops = loops
-        self.tables = reader.stmt(loops)
-
-
-def _operator(
-    nest: LoopNest,
-    layouts: Mapping[str, Layout],
-    inside: frozenset[Access],
-    guards: Guards,
-    buffers: Mapping[str, Buffer],
-    tables: Tables,
-) -> _Part:
-    operation = make_operation(nest, layouts, inside, guards)
-    workers = [Range(worker_of(leaf), WORKERS) for leaf in nest.leaves if leaf.kind is LoopKind.PARALLEL]
-    ranges = (*workers, *context_of(nest).ranges)
-    reader = TableReader(tables, ranges, guards, nest.tensor.name)
-    return _Part(make_loops(operation, layouts, buffers), reader)
+    loops: Stmt
+    read: Stmt
 
 
-def _padding(
-    tensor: Tensor,
-    layouts: Mapping[str, Layout],
-    guards: Guards,
-    buffers: Mapping[str, Buffer],
-    tables: Tables,
-) -> list[_Part]:
-    return [
-        _Part(fill, TableReader(tables, ranges, guards, f"padding of {tensor.name}"))
-        for fill, ranges in zero_fill(layouts[tensor.name], buffers[tensor.name])
-    ]
+class _Lowering:
+    """What the passes share while one program is lowered."""
+
+    def __init__(self, schedule: Schedule, settings: Settings) -> None:
+        self.settings = settings
+        self.state = schedule.state
+        self.layouts = dict(schedule.state.layouts)
+        self.prover = Prover(settings)
+        self.guards = Guards(self.prover, settings)
+        self.tables = Tables()
+        self.operators = schedule.operators
+        self.inside: dict[str, frozenset[Access]] = {}
+        self.checks: list[IndexCheck] = []
+        for operator in self.operators:
+            self.inside[operator.name], found = check_accesses(operator, self.prover)
+            self.checks.extend(found)
+        inputs = [t for t in schedule.tensors if t.body is None]
+        self.buffers = {
+            t.name: _buffer(t, schedule.state.outputs, self.layouts) for t in (*inputs, *self.operators)
+        }
+        self.parts: list[_Part] = []
+
+    def add(self, part: _Part) -> None:
+        """Append a piece of the program."""
+        self.parts.append(part)
+
+    def operator(self, name: str, outside: tuple[Expr, ...] = ()) -> _Part:
+        """The loops of an operator and, inside them, of those attached to it; `outside` holds around it."""
+        nest = self.state.nests[name]
+        operation = make_operation(nest, self.layouts, self.inside[name], self.guards, outside)
+        loops: dict[str, list[Stmt]] = {}
+        read: dict[str, list[Stmt]] = {}
+        for operator in self.operators:
+            consumer, loop = self.state.attached.get(operator.name, ("", ""))
+            if consumer == name:
+                attached = self.state.nests[operator.name]
+                check_attached(attached, nest)
+                known = {leaf.var for leaf in attached.around}
+                holds = tuple(c for c in operation.conditions if free_vars(c) <= known)
+                part = self.operator(operator.name, (*outside, *holds))
+                loops.setdefault(loop, []).append(part.loops)
+                read.setdefault(loop, []).append(part.read)
+        workers = [Range(worker_of(leaf), WORKERS) for leaf in nest.scope if leaf.kind is LoopKind.PARALLEL]
+        ranges = (*workers, *context_of(nest).ranges)
+        reader = TableReader(self.tables, ranges, self.guards, name)
+        return _Part(
+            make_loops(operation, self.layouts, self.buffers, {k: block(v) for k, v in loops.items()}),
+            reader.stmt(
+                make_loops(operation, self.layouts, self.buffers, {k: block(v) for k, v in read.items()})
+            ),
+        )
+
+    def fill_padding(self, name: str) -> None:
+        """Append the zero fill of a tensor's storage padding."""
+        for fill, ranges in zero_fill(self.layouts[name], self.buffers[name]):
+            reader = TableReader(self.tables, ranges, self.guards, f"padding of {name}")
+            self.add(_Part(fill, reader.stmt(fill)))
 
 
-def _buffer(tensor: Tensor, outputs: tuple[Tensor, ...], layouts: Mapping[str, Layout]) -> Buffer:
+def _buffer(tensor: Tensor, outputs: frozenset[str], layouts: Mapping[str, Layout]) -> Buffer:
     size = layouts[tensor.name].size()
     if tensor.body is None:
         return Buffer(tensor.name, tensor.dtype, size, "input")
-    return Buffer(tensor.name, tensor.dtype, size, "output" if tensor in outputs else "workspace")
+    return Buffer(tensor.name, tensor.dtype, size, "output" if tensor.name in outputs else "workspace")
 
 
-def _check_function(
-    name: str,
-    checks: list[IndexCheck],
-    layouts: Mapping[str, Layout],
-    prover: Prover,
-    settings: Settings,
-    buffers: Mapping[str, Buffer],
-    tables: Tables,
-) -> Function | None:
-    """The function that counts, for each check, how often it is violated; it reads inputs alone."""
-    if not checks or not settings.check_indices:
+def _check_function(name: str, work: _Lowering) -> Function | None:
+    """The function that counts, for each index check, how often it is violated; it reads inputs alone."""
+    if not work.checks or not work.settings.check_indices:
         return None
-    guards = Guards(prover, settings)
+    guards = Guards(work.prover, work.settings)
     parts: list[Stmt] = []
     own: list[Buffer] = []
-    for number, check in enumerate(checks):
+    for number, check in enumerate(work.checks):
         counter = violations(check, f"violations{number}")
-        for source in (n.tensor for n in walk(counter.body) if isinstance(n, Access)):  # type: ignore[arg-type]
-            if source.body is not None:
-                raise UserError(
-                    f"compute '{check.operator}': the index {check.index} into '{check.tensor}' is computed by "
-                    f"'{source.name}' in the same program, so it cannot be checked before the launch; compute "
-                    f"'{source.name}' in a program of its own, or build with Settings(check_indices=False)"
-                )
-        inside, _ = check_accesses(counter, prover)
-        counters = {**layouts, counter.name: Layout.packed(())}
-        out = Buffer(counter.name, "int64", counters[counter.name].size(), "output")
+        _check_sources(check, counter)
+        inside, _ = check_accesses(counter, work.prover)
+        layouts = {**work.layouts, counter.name: Layout.packed(())}
+        out = Buffer(counter.name, "int64", layouts[counter.name].size(), "output")
         own.append(out)
-        part = _operator(
-            initial_nest(counter), counters, inside, guards, {**buffers, counter.name: out}, tables
-        )
-        parts.append(part.tables)
-    used = [b for b in buffers.values() if b.scope == "input"]
-    return _function(name, hoist(block(parts)), [*used, *own], tables)
+        nest = initial_nest(counter)
+        operation = make_operation(nest, layouts, inside, guards)
+        reader = TableReader(work.tables, context_of(nest).ranges, guards, counter.name)
+        parts.append(reader.stmt(make_loops(operation, layouts, {**work.buffers, counter.name: out})))
+    used = [b for b in work.buffers.values() if b.scope == "input"]
+    return _function(name, hoist(block(parts)), [*used, *own], work.tables)
+
+
+def _check_sources(check: IndexCheck, counter: Tensor) -> None:
+    """UserError if an index comes from a tensor that the same program computes."""
+    assert counter.body is not None
+    for source in (n.tensor for n in walk(counter.body) if isinstance(n, Access)):
+        if source.body is not None:
+            raise UserError(
+                f"compute '{check.operator}': the index {check.index} into '{check.tensor}' is computed by "
+                f"'{source.name}' in the same program, so it cannot be checked before the launch; compute "
+                f"'{source.name}' in a program of its own, or build with Settings(check_indices=False)"
+            )
 
 
 def _function(name: str, body: Stmt, buffers: list[Buffer], tables: Tables) -> Function:

@@ -7,7 +7,7 @@ from cora.ir.expr import TRUE, ZERO, Call, Expr, Read, binary, cast, conjunction
 from cora.ir.simplify import Simplifier
 from cora.ir.stmt import Buffer, Stmt, map_stmt
 from cora.ir.ufun import UFun
-from cora.ir.visit import children, rebuild, substitute
+from cora.ir.visit import children, free_vars, rebuild, substitute
 from cora.lower.guards import Guards
 from cora.prove import Context, Range
 from cora.storage.offsets import table_offset, table_size
@@ -29,12 +29,14 @@ class Tables:
 
 
 class TableReader:
-    """Rewrites the calls in one loop nest, whose variables have the given ranges (conditions are not relied on,
-    so that every read may be hoisted)."""
+    """Rewrites the calls in one loop nest, whose variables have the given ranges.
+
+    A read relies on no condition, and on no loop but those of its own variables, so that it may be hoisted.
+    """
 
     def __init__(self, tables: Tables, ranges: tuple[Range, ...], guards: Guards, operator: str) -> None:
         self.tables = tables
-        self.context = Context(ranges)
+        self.ranges = ranges
         self.simplifier = Simplifier({r.var: r.end for r in ranges})
         self.guards = guards
         self.operator = operator
@@ -53,24 +55,35 @@ class TableReader:
         new = tuple(self.expr(c) for c in old)
         result = e if all(a is b for a, b in zip(old, new, strict=True)) else rebuild(e, new)
         if isinstance(e, Call):
-            result = self._read(e, new)
+            result = self._read(e)
         self._memo[e] = result
         return result
 
-    def _read(self, call: Call, args: tuple[Expr, ...]) -> Expr:
+    def _read(self, call: Call) -> Expr:
         kept: list[Expr] = []
         at: dict[Expr, Expr] = {}
+        context = self._context(call)
         for dim, arg in zip(call.fun.domain, call.args, strict=True):
             extent = self.simplifier(substitute(dim.extent, at))
             for goal in (binary("le", 0, arg), binary("lt", arg, extent)):
                 if self.simplifier(goal) == TRUE and not self.guards.keep_all:
                     continue  # nothing to prove, nothing to tell
                 needed = self.guards.needed(
-                    goal, self.context, self.simplifier, self.operator, f"table {call.fun.name}"
+                    goal, context, self.simplifier, self.operator, f"table {call.fun.name}"
                 )
                 if needed is not None:
                     kept.append(self.expr(needed))
             at[dim] = arg
-        offset = self.expr(self.simplifier(table_offset(call.fun, args)))
+        offset = self.expr(self.simplifier(table_offset(call.fun, call.args)))
         read = cast(INDEX, Read(self.tables.buffer(call.fun), offset))
         return select(conjunction(kept), read, ZERO) if kept else read
+
+    def _context(self, call: Call) -> Context:
+        """The ranges of the variables in `call` and of those outside them: of no other loop is it known that it runs."""
+        used = set(free_vars(call))
+        ranges: list[Range] = []
+        for loop in reversed(self.ranges):
+            if loop.var in used:
+                used |= free_vars(loop.end)
+                ranges.append(loop)
+        return Context(tuple(reversed(ranges)))

@@ -14,6 +14,7 @@ from cora.ir.evaluate import Evaluator
 from cora.runtime.artifact import Slot
 from cora.runtime.binding import is_dense
 from cora.storage.array import RaggedArray, allocate
+from cora.storage.dlpack import from_dlpack, is_foreign
 from cora.storage.extents import clamp
 from cora.storage.layout import Layout
 
@@ -41,12 +42,15 @@ def memory_of(slot: Slot, value: Any, plan: Plan, count: int, writable: bool = F
                 )
             _same_batch(name, value, plan)
             array = value.values
-        case np.ndarray():
-            if is_dense(slot) and value.ndim == slot.tensor.ndim:
-                _check_shape(slot, value, plan)
-            array = value
         case _:
-            raise UserError(f"'{name}': expected a RaggedArray or a NumPy array; got {type(value).__name__}")
+            array = imported(slot, value)
+            if not isinstance(array, np.ndarray):
+                raise UserError(
+                    f"'{name}': expected a RaggedArray, a NumPy array or an object with __dlpack__; "
+                    f"got {type(value).__name__}"
+                )
+            if is_dense(slot) and array.ndim == slot.tensor.ndim:
+                _check_shape(slot, array, plan)
     if array.dtype != dtypes.to_numpy(slot.tensor.dtype):
         raise UserError(f"'{name}': expected values of type {slot.tensor.dtype}; got {array.dtype}")
     flags = array.flags
@@ -60,6 +64,13 @@ def memory_of(slot: Slot, value: Any, plan: Plan, count: int, writable: bool = F
             f"got {array.size}"
         )
     return array if array.ndim == 1 else array.reshape(-1)
+
+
+def imported(slot: Slot, value: Any) -> Any:
+    """An array of another library as a NumPy array on the same memory; anything else as it is."""
+    if isinstance(value, RaggedArray) or not is_foreign(value):
+        return value
+    return from_dlpack(value, slot.tensor.dtype, f"'{slot.tensor.name}'")
 
 
 @lru_cache(maxsize=256)

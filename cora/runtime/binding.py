@@ -13,7 +13,7 @@ from cora.ir.expr import Dim, Size
 from cora.ir.visit import free_dims
 from cora.runtime.artifact import Slot
 from cora.storage.array import RaggedArray
-from cora.storage.lengths import Lengths, validate_lengths, validate_size
+from cora.storage.lengths import Lengths, frozen, validate_lengths, validate_size
 
 Argument = RaggedArray | npt.NDArray[np.generic]
 
@@ -44,7 +44,7 @@ class Binder:
 
     def length(self, name: str, values: npt.ArrayLike, source: str) -> None:
         """Bind lengths `name`; UserError if they are invalid or differ from those bound already."""
-        array = validate_lengths(name, values)
+        array = frozen(validate_lengths(name, values))  # whoever gave them may write to them later
         known = self.lengths.setdefault(name, array)
         origin = self._source.setdefault(name, source)
         if known is array:

@@ -16,8 +16,9 @@ from cora.ir.tensor import Tensor
 from cora.lower.pipeline import lower
 from cora.prelude import PreludeSpec, object_code
 from cora.runtime.artifact import Artifact, make_artifact
-from cora.runtime.code import Code, LibraryCode, MemoryCode, load_library, write_atomically
+from cora.runtime.code import Code, LibraryCode, MemoryCode, load_library, private_copy, write_atomically
 from cora.runtime.kernel import Kernel
+from cora.runtime.names import check_names
 from cora.schedule.default import default_schedule
 from cora.schedule.schedule import Schedule, schedule
 from cora.settings import Settings
@@ -61,7 +62,12 @@ def build(
 
 
 def load(path: str | Path) -> Kernel:
-    """The kernel that `Kernel.export` wrote. Raises UserError if the file is none."""
+    """The kernel that `Kernel.export` wrote. Raises UserError if the file is none, damaged, or of another version.
+
+    An exported file is code: load only what you trust.
+    """
+    if not isinstance(path, (str, Path)):
+        raise UserError(f"load: expected a path; got {type(path).__name__}: {path!r}")
     artifact, code = load_library(Path(path))
     return Kernel(artifact, code)
 
@@ -101,6 +107,7 @@ class _Built:
     def __init__(self, scheduled: Schedule, host: HostTarget, settings: Settings, name: str) -> None:
         from cora.codegen.build import compile_functions
 
+        check_names(scheduled.tensors)
         lowered = lower(scheduled, settings, name)
         self.artifact = make_artifact(lowered, repr(scheduled), define(scheduled), host.key)
         functions = [lowered.kernel, *([lowered.check] if lowered.check is not None else [])]
@@ -122,7 +129,7 @@ class _Built:
         if cache is not None:
             path = cache.store(key, library, metadata).path
         else:
-            path = _temporary_library(library)
+            path = private_copy(library)
         return LibraryCode(load_code(path), metadata, self.source)
 
     def dump(self, folder: Path) -> None:
@@ -131,19 +138,6 @@ class _Built:
         texts = {**self.artifact.stages, **{k: self.source(k) for k in ("tir", "ll", "asm")}}
         for number, (stage, text) in enumerate(texts.items()):
             write_atomically(folder / f"{self.artifact.name}.{number}.{stage}.txt", text.encode())
-
-
-def _temporary_library(library: bytes) -> Path:
-    """A library file that nobody else sees; it must outlive the process's use of it."""
-    import atexit
-    import shutil
-    import tempfile
-
-    folder = Path(tempfile.mkdtemp(prefix="cora-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = folder / "kernel.so"
-    path.write_bytes(library)
-    return path
 
 
 def prelude_object(spec: PreludeSpec, host: HostTarget) -> bytes:

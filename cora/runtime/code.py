@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Protocol
 
 from cora.codegen.load import Library, load
+from cora.codegen.target import detect
 from cora.errors import UnsupportedError, UserError
 from cora.prelude import NativePrelude, PreludeSpec, jit
 from cora.prelude import load as load_prelude
 from cora.runtime.artifact import Artifact
 
+#: What follows a library in an exported file: version, newline, metadata, hash of all before, length, MAGIC.
 MAGIC = b"CORAMETA"
 LENGTH_BYTES = 8
+HASH_BYTES = 32
 
 
 class Code(Protocol):
@@ -60,9 +68,12 @@ class LibraryCode:
 
     def export(self, path: Path) -> Path:
         """The library with its metadata appended, written at once or not at all."""
-        tail = self.metadata + len(self.metadata).to_bytes(LENGTH_BYTES, "little") + MAGIC
         try:
-            write_atomically(path, split_library(self.library.path)[0] + tail)
+            library = self.library.path.read_bytes()
+        except OSError as error:
+            raise UserError(f"export: the kernel's own file is gone; build it again: {error}") from error
+        try:
+            write_atomically(path, join_library(library, self.metadata))
         except OSError as error:
             raise UserError(f"export: cannot write {path}: {error}") from error
         return path
@@ -93,26 +104,70 @@ class MemoryCode:
 
 
 def load_library(path: Path) -> tuple[Artifact, LibraryCode]:
-    """The kernel in an exported library. Raises UserError if the file is none."""
+    """The kernel in an exported library. Raises UserError if the file is none, damaged, or of another version.
+
+    What is loaded is a copy: the loader knows libraries by path, and would take a file that was exported
+    again for the one it has.
+    """
     try:
-        _, metadata = split_library(path)
+        content = path.read_bytes()
     except OSError as error:
         raise UserError(f"load: cannot read {path}: {error}") from error
-    if not metadata:
+    library, metadata = split_library(content, path)
+    artifact = Artifact.from_bytes(metadata)
+    _check_processor(artifact, path)
+    return artifact, LibraryCode(load(private_copy(library)), metadata, None)
+
+
+def _check_processor(artifact: Artifact, path: Path) -> None:
+    """UnsupportedError if the code was made for instructions that this machine lacks."""
+    arch, *_, features = artifact.target.split("|")
+    host = detect()
+    missing = sorted({f for f in features.split(",") if f} - host.features)
+    if arch != host.arch or missing:
+        lacks = f"lacks {', '.join(missing)}" if missing else f"is {host.arch}"
+        raise UnsupportedError(f"load: {path} was built for {artifact.target}; this machine {lacks}")
+
+
+def join_library(library: bytes, metadata: bytes) -> bytes:
+    """The content of an exported file."""
+    tail = _own_version() + b"\n" + metadata
+    digest = hashlib.sha256(library + tail).digest()
+    return library + tail + digest + len(tail).to_bytes(LENGTH_BYTES, "little") + MAGIC
+
+
+def split_library(content: bytes, path: Path) -> tuple[bytes, bytes]:
+    """The library and the metadata that `join_library` joined. Raises UserError if it joined nothing here."""
+    length_at = len(content) - len(MAGIC) - LENGTH_BYTES
+    if length_at < 0 or not content.endswith(MAGIC):
         raise UserError(f"load: {path} is no library exported by cora")
-    return Artifact.from_bytes(metadata), LibraryCode(load(path), metadata, None)
+    digest_at = length_at - HASH_BYTES
+    start = digest_at - int.from_bytes(content[length_at:][:LENGTH_BYTES], "little")
+    if start < 0 or hashlib.sha256(content[:digest_at]).digest() != content[digest_at:length_at]:
+        raise UserError(f"load: {path} is damaged; export the kernel again")
+    version, _, metadata = content[start:digest_at].partition(b"\n")
+    if version != _own_version():
+        raise UserError(
+            f"load: {path} was exported by cora {version.decode()}; this is {_own_version().decode()}: "
+            "export the kernel again"
+        )
+    return content[:start], metadata
 
 
-def split_library(path: Path) -> tuple[bytes, bytes]:
-    """The library proper, and the metadata that `export` appended (empty: none)."""
-    data = path.read_bytes()
-    end = len(data) - len(MAGIC)
-    if data[end:] != MAGIC:
-        return data, b""
-    start = end - LENGTH_BYTES - int.from_bytes(data[end - LENGTH_BYTES : end], "little")
-    if start < 0:
-        raise UserError(f"load: {path} is damaged")
-    return data[:start], data[start : end - LENGTH_BYTES]
+def private_copy(library: bytes) -> Path:
+    """A library file that nobody else sees, for the life of the process."""
+    folder = Path(tempfile.mkdtemp(prefix="cora-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = folder / "kernel.so"
+    path.write_bytes(library)
+    return path
+
+
+def _own_version() -> bytes:
+    try:
+        return version_of("cora-ragged").encode()
+    except PackageNotFoundError:
+        return b"(not installed)"
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from cora.errors import UserError
 from cora.ir.expr import Dim
 from cora.prelude import NativePrelude
-from cora.runtime.arguments import memory_of, new_array
+from cora.runtime.arguments import imported, memory_of, new_array
 from cora.runtime.artifact import Artifact, Signature
 from cora.runtime.binding import Binder
 from cora.runtime.code import Code
@@ -22,6 +22,7 @@ from cora.runtime.count import Waste
 from cora.runtime.explain import explain, waste
 from cora.runtime.memory import address_of, refuse_overlap
 from cora.runtime.plan import WORKERS, Call, Plan, Prepared, worker_count
+from cora.storage.dlpack import is_foreign
 from cora.storage.layout import Layout
 
 Array = npt.NDArray[Any]
@@ -31,8 +32,9 @@ PLANS_KEPT = 8
 class Kernel:
     """A compiled program. Calling it on arrays runs it; `run` on a plan is the fast way.
 
-    Inputs are taken in order of first use in the definition, or by name. An input is a RaggedArray, or a NumPy
-    array: of the tensor's shape where that is dense, else its packed values. One kernel serves every batch.
+    Inputs are taken in order of first use in the definition, or by name. An input is a RaggedArray, a NumPy
+    array, or another array with `__dlpack__` in CPU memory: of the tensor's shape where that is dense, else
+    its packed values. One kernel serves every batch.
     """
 
     def __init__(self, artifact: Artifact, code: Code) -> None:
@@ -86,10 +88,12 @@ class Kernel:
         RaggedArray, or a tuple of them where there are several outputs. Raises UserError for arguments that are
         missing, unknown, invalid or in disagreement, before anything is computed.
         """
-        values = self._in_order(arrays, named)
+        slots = self.artifact.slots
+        given = self._in_order(arrays, named)
+        values = [imported(slots[n], v) for n, v in zip(self._inputs, given, strict=True)]
         binder = Binder()
         for position, value in zip(self._inputs, values, strict=True):
-            binder.argument(self.artifact.slots[position], value)
+            binder.argument(slots[position], value)
         for name, value in named.items():
             if name in self.length_domains:
                 binder.length(name, value, "the argument of that name")
@@ -145,6 +149,16 @@ class Kernel:
         outputs: arrays to write, by name; others are allocated. Raises UserError for a plan that was made for
         another kernel or batch, a plan that is running, and arrays that do not fit or overlap.
         """
+        if not isinstance(plan, Plan):
+            raise UserError(
+                f"kernel '{self.name}': run expects a plan first, from cora.plan(kernel, ...); "
+                f"got {type(plan).__name__}"
+            )
+        if outputs is not None and not isinstance(outputs, (dict, Mapping)):
+            raise UserError(
+                f"kernel '{self.name}': outputs must be arrays by name, {{'{self.outputs[0]}': array}}; "
+                f"got {type(outputs).__name__}"
+            )
         prepared = plan.prepared(self)
         if not plan.lock.acquire(blocking=False):
             raise UserError(f"kernel '{self.name}': the plan is running already; one run at a time per plan")
@@ -159,7 +173,9 @@ class Kernel:
         last = prepared.last
         if last is None or outputs is None or not last.same(arrays, outputs):
             last = self._bind(plan, prepared, arrays, outputs or {})
-            prepared.last = last if outputs and len(outputs) == len(self.outputs) else None
+            complete = outputs and len(outputs) == len(self.outputs)
+            foreign = any(map(is_foreign, (*arrays, *(outputs or {}).values())))  # their memory may change
+            prepared.last = last if complete and not foreign else None
         if self._check is not None:
             self._check_indices(prepared)
         self._run(prepared.kernel.pointer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 WORKERS = "%workers"
+MAX_WORKERS = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,6 +137,9 @@ def plan(
     several = list(kernels) if isinstance(kernels, Sequence) else [kernels]
     if not several:
         raise UserError("plan: expected at least one kernel")
+    for kernel in several:
+        if not hasattr(kernel, "length_domains"):  # importing the class would be a circle
+            raise UserError(f"plan: expected a kernel or several; got {type(kernel).__name__}: {kernel!r}")
     if device != "cpu":
         raise UnsupportedError(f"plan: device {device!r}; kernels of this version run on 'cpu'")
     binder = Binder()
@@ -155,14 +160,17 @@ def plan(
 
 
 def worker_count(threads: int | None) -> int:
-    """The number of workers for `threads` (None: as many as TVM's pool has); UserError unless it is positive."""
+    """The number of workers for `threads` (None: as many as TVM's pool has); UserError outside 1..MAX_WORKERS."""
     if threads is None:
         configure_threads()
-        pool = os.environ.get("TVM_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS", "1")
-        return max(int(pool), 1)
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise UserError(f"threads: expected a positive integer; got {threads!r}")
-    return threads
+        pool = os.environ.get("TVM_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS", "")
+        first = re.match(r"\s*\d+", pool)  # as TVM reads it: OpenMP also allows "4,2"
+        return min(max(int(first[0]) if first else 1, 1), MAX_WORKERS)
+    if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)):
+        raise UserError(f"threads: expected an integer; got {threads!r}")
+    if not 1 <= threads <= MAX_WORKERS:
+        raise UserError(f"threads: expected an integer from 1 to {MAX_WORKERS}; got {threads}")
+    return int(threads)
 
 
 def _prepare(kernel: Kernel, sizes: Mapping[str, int], tables: Sequence[Array]) -> Prepared:

@@ -1,20 +1,25 @@
 """The schedule that a program gets when its author gives none.
 
-Per operator: one loop for everything where all tensors are stored alike; otherwise the outermost loop in parallel,
-balanced by cost, and one loop in vector lanes, chosen so that every access has stride 0 or 1 along it.
+First the operators are brought together: an element-wise one that is read once per element is inlined, others are
+computed inside the deepest loop of their consumer in which nothing is computed twice. Then each nest: one loop for
+everything where all tensors are stored alike; otherwise the outermost loop in parallel, balanced by cost, and one
+loop in vector lanes, chosen so that every access has stride 0 or 1 along it.
 """
 
 from __future__ import annotations
 
-from cora.errors import CoraError
+from collections.abc import Callable
+
+from cora.errors import ScheduleError
 from cora.ir import dtypes
-from cora.ir.expr import Access, Const, Dim, Reduce, Var
-from cora.ir.simplify import Simplifier, linear_in
+from cora.ir.expr import Access, Const, Dim, Expr, Reduce, Var
+from cora.ir.simplify import Simplifier, linear_in, simplify
 from cora.ir.tensor import Tensor
-from cora.ir.visit import free_dims, substitute, walk
+from cora.ir.visit import free_dims, free_vars, substitute, walk
 from cora.lang.check import reductions_of
-from cora.schedule.nest import LoopNest
+from cora.schedule.nest import Leaf, LoopNest
 from cora.schedule.schedule import Schedule
+from cora.schedule.stage_steps import accesses_of, readers_of
 from cora.storage.offsets import offset
 
 VECTOR_BYTES = 64
@@ -22,10 +27,9 @@ VECTOR_BYTES = 64
 
 def default_schedule(untransformed: Schedule) -> Schedule:
     """The default steps added to a schedule of the untransformed program."""
-    result = untransformed
-    for tensor in untransformed.tensors:
-        if tensor.body is not None:
-            result = _operator(result, tensor)
+    result = _attach(_inline(untransformed))
+    for tensor in result.operators:
+        result = _nest(result, tensor)
     return result
 
 
@@ -34,30 +38,92 @@ def lanes_of(tensor: Tensor) -> int:
     return min(16, VECTOR_BYTES // dtypes.itemsize(dtypes.compute_type(tensor.dtype)))
 
 
-def _operator(s: Schedule, tensor: Tensor) -> Schedule:
-    assert tensor.body is not None
-    if not tensor.dims:
-        return _vector_reduction(s, tensor)
-    reductions = reductions_of(tensor.body)
-    if not reductions:
+def _inline(s: Schedule) -> Schedule:
+    """Inline what is read by one operator, once, at every element of its loops exactly once."""
+    for tensor in s.operators:
+        readers = readers_of(tensor.name, s.state)
+        if len(readers) != 1 or tensor.body is None or reductions_of(tensor.body):
+            continue
+        nest = s.nest(readers[0])
+        reads = [a for a in accesses_of(nest.tensor) if a.tensor.name == tensor.name]
+        if len(reads) == 1 and set(reads[0].indices) == set(nest.values):
+            s = _legal(s.inline, tensor) or s
+    return s
+
+
+def _attach(s: Schedule) -> Schedule:
+    """Compute each operator inside the deepest loop of its consumer that does not compute anything twice."""
+    for tensor in reversed(s.operators):
+        if tensor.name in s.state.outputs:
+            continue
+        groups = {_root(s, reader) for reader in readers_of(tensor.name, s.state)}
+        if len(groups) != 1:
+            continue
+        (consumer,) = groups
+        for leaf in reversed(_places(s.nest(consumer))):
+            attached = _legal(s.compute_at, tensor, consumer, leaf.name)
+            if attached is not None and _computes_once(attached.nest(tensor), attached.nest(consumer)):
+                s = attached
+                break
+    return s
+
+
+def _legal(step: Callable[..., Schedule], *arguments: object) -> Schedule | None:
+    """The schedule after a step; None if it is illegal."""
+    try:
+        return step(*arguments)
+    except ScheduleError:
+        return None
+
+
+def _root(s: Schedule, op: str) -> str:
+    """The operator in whose nest `op` is computed."""
+    while op in s.state.attached:
+        op = s.state.attached[op][0]
+    return op
+
+
+def _places(nest: LoopNest) -> tuple[Leaf, ...]:
+    """The loops that others may be attached to: not reductions, and not the one that will run in lanes."""
+    spatial = tuple(leaf for leaf in nest.leaves if not leaf.reduction)
+    return spatial if len(spatial) < len(nest.leaves) else spatial[:-1]
+
+
+def _computes_once(nest: LoopNest, consumer: LoopNest) -> bool:
+    """Whether different iterations of the loops around compute different elements."""
+    fixed = {nest.values[d] for d in nest.tensor.dims}
+    around = {leaf.var for leaf in nest.around}
+    return all(simplify(value) in fixed for value in consumer.values.values() if free_vars(value) & around)
+
+
+def _nest(s: Schedule, tensor: Tensor) -> Schedule:
+    alone = tensor.name not in s.state.attached
+    parent = tensor.name in {consumer for consumer, _ in s.state.attached.values()}
+    nest = s.nest(tensor)
+    if any(leaf.reduction for leaf in nest.leaves):
+        s = _reduction(s, tensor)
+    elif alone and not parent:
         flat = _flat(s, tensor)
         return flat if flat is not None else _elementwise(s, tensor)
-    if _unit_stride(s, tensor, tensor.dims[-1]) and _reads_along(s, tensor, tensor.dims[-1]):
-        return _columns(s, tensor, reductions[0].over)
-    return _vector_reduction(s, tensor).parallel(tensor, tensor.dims[0])
+    else:
+        s = _lanes(s, tensor)
+    first = next(iter(s.nest(tensor).leaves), None)
+    return s if first is None or first.reduction or not alone else s.parallel(tensor, first.name)
 
 
 def _flat(s: Schedule, tensor: Tensor) -> Schedule | None:
     """All loops as one, if then every tensor is read and written at the loop variable itself."""
     name = "flat"
+    if not tensor.dims:
+        return s
     if len(tensor.dims) == 1:
         name = tensor.dims[0].name
         fused = s
     else:
-        try:
-            fused = s.fuse(tensor, *tensor.dims, name=name)
-        except CoraError:
+        legal = _legal(lambda: s.fuse(tensor, *tensor.dims, name=name))
+        if legal is None:
             return None
+        fused = legal
     nest = fused.nest(tensor)
     if any(stride != 1 for stride in _strides(fused, tensor, nest.leaves[0].var)):
         return None
@@ -67,9 +133,7 @@ def _flat(s: Schedule, tensor: Tensor) -> Schedule | None:
 
 def _elementwise(s: Schedule, tensor: Tensor) -> Schedule:
     *outer, last = tensor.dims
-    vector = _unit_stride(s, tensor, last)
-    if vector:
-        s = s.vectorize(tensor, last, lanes_of(tensor))
+    s = _lanes(s, tensor)
     if not outer:
         return s.parallel(tensor, s.nest(tensor).leaves[0].name)
     if len(outer) > 1 and not free_dims(last.extent):
@@ -77,53 +141,57 @@ def _elementwise(s: Schedule, tensor: Tensor) -> Schedule:
     return s.parallel(tensor, outer[0])
 
 
-def _columns(s: Schedule, tensor: Tensor, over: tuple[Dim, ...]) -> Schedule:
-    """The last dim in lanes, inside the reduction: a vector of accumulators, four registers wide where there is room."""
-    last = tensor.dims[-1]
-    lanes = lanes_of(tensor)
-    if not isinstance(last.extent, Const) or int(last.extent.value) > 2 * lanes:
-        lanes *= 4
-    s = s.split(tensor, last, lanes)
-    outer, inner = f"{last.name}_o", f"{last.name}_i"
-    s = s.reorder(tensor, outer, *over, inner).vectorize(tensor, inner)
-    return s.parallel(tensor, s.nest(tensor).leaves[0].name)
-
-
-def _vector_reduction(s: Schedule, tensor: Tensor) -> Schedule:
-    """The last dim reduced over in lanes, if its accesses allow it."""
-    assert tensor.body is not None
-    reductions = reductions_of(tensor.body)
-    if not reductions or any(r.op in ("argmax", "argmin") for r in reductions):
+def _lanes(s: Schedule, tensor: Tensor) -> Schedule:
+    """The last loop in lanes, if its accesses allow it."""
+    leaves = s.nest(tensor).leaves
+    if not leaves or leaves[-1].reduction or not _unit_stride(s, tensor, leaves[-1], 1):
         return s
-    last = reductions[0].over[-1]
-    return s.vectorize(tensor, last, lanes_of(tensor)) if _unit_stride(s, tensor, last) else s
+    return s.vectorize(tensor, leaves[-1].name, lanes_of(tensor))
 
 
-def _unit_stride(s: Schedule, tensor: Tensor, dim: Dim) -> bool:
-    """Whether every access has stride 0 or 1 along `dim`, and the store stride 1 (if it is a dim of the tensor)."""
-    store, *loads = _strides(s, tensor, Var(dim.name))
-    return all(stride in (0, 1) for stride in loads) and store == (1 if dim in tensor.dims else 0)
+def _reduction(s: Schedule, tensor: Tensor) -> Schedule:
+    nest = s.nest(tensor)
+    spatial = [leaf for leaf in nest.leaves if not leaf.reduction]
+    if spatial and _unit_stride(s, tensor, spatial[-1], 1):
+        loads = _strides(s, tensor, spatial[-1].var)[1:]
+        if 1 in loads:
+            return _legal(_columns, s, tensor, spatial[-1]) or s
+    last = nest.leaves[-1]
+    assert nest.tensor.body is not None
+    if any(r.op in ("argmax", "argmin") for r in reductions_of(nest.tensor.body)):
+        return s
+    return s.vectorize(tensor, last.name, lanes_of(tensor)) if _unit_stride(s, tensor, last, 0) else s
 
 
-def _reads_along(s: Schedule, tensor: Tensor, dim: Dim) -> bool:
-    _, *loads = _strides(s, tensor, Var(dim.name))
-    return 1 in loads
+def _columns(s: Schedule, tensor: Tensor, leaf: Leaf) -> Schedule:
+    """A spatial loop in lanes, inside the reduction: accumulators four registers wide where there is room."""
+    lanes = lanes_of(tensor)
+    if not isinstance(leaf.extent, Const) or int(leaf.extent.value) > 2 * lanes:
+        lanes *= 4
+    over = [other.name for other in s.nest(tensor).leaves if other.reduction]
+    outer, inner = f"{leaf.name}_o", f"{leaf.name}_i"
+    s = s.split(tensor, leaf.name, lanes, names=(outer, inner))
+    return s.reorder(tensor, outer, *over, inner).vectorize(tensor, inner)
+
+
+def _unit_stride(s: Schedule, tensor: Tensor, leaf: Leaf, store: int) -> bool:
+    """Whether every load has stride 0 or 1 along a loop, and the store the given one."""
+    own, *loads = _strides(s, tensor, leaf.var)
+    return own == store and all(stride in (0, 1) for stride in loads)
 
 
 def _strides(s: Schedule, tensor: Tensor, var: Var) -> list[int | None]:
     """How far the store and each load move in memory along a leaf variable; None if not evenly."""
-    assert tensor.body is not None
     nest = s.nest(tensor)
-    simplifier = Simplifier({leaf.var: leaf.extent for leaf in nest.leaves})
-    accesses = [Access(tensor, tuple(tensor.dims))]
-    accesses += [n for n in walk(tensor.body) if isinstance(n, Access)]
+    simplifier = Simplifier({leaf.var: leaf.extent for leaf in nest.scope})
+    accesses = [Access(tensor, tuple(tensor.dims)), *accesses_of(nest.tensor)]
     return [_stride(s, access, nest, simplifier, var) for access in dict.fromkeys(accesses)]
 
 
 def _stride(s: Schedule, access: Access, nest: LoopNest, simplifier: Simplifier, var: Var) -> int | None:
-    indices = [simplifier(substitute(i, nest.values)) for i in access.indices]
+    indices: list[Expr] = [simplifier(substitute(i, nest.values)) for i in access.indices]
     at = simplifier(offset(s.layout(access.tensor), indices))
-    if any(isinstance(n, (Access, Reduce)) for n in walk(at)):
+    if any(isinstance(n, (Access, Reduce, Dim)) for n in walk(at)):
         return None
     split = linear_in(at, var)
     return None if split is None else split[0]

@@ -39,6 +39,7 @@ class LoopNest:
     values: each root dim (of the tensor, and reduced over) as an expression over leaf variables.
     conditions: what must hold for an iteration to exist (from splits that do not divide, and bulk padding).
     padding: the multiple to which the loop over a root dim is padded.
+    around: the loops of the consumer inside which an attached operator runs, outermost first.
     """
 
     tensor: Tensor
@@ -46,6 +47,20 @@ class LoopNest:
     values: Mapping[Dim, Expr]
     conditions: tuple[Expr, ...] = ()
     padding: Mapping[Dim, int] = field(default_factory=dict)
+    around: tuple[Leaf, ...] = ()
+
+    @property
+    def scope(self) -> tuple[Leaf, ...]:
+        """All loops around the body: the consumer's, then the operator's own."""
+        return (*self.around, *self.leaves)
+
+    @property
+    def untouched(self) -> bool:
+        """Whether no step has changed the loops."""
+        return (
+            all(leaf.root is not None and leaf.kind is LoopKind.SERIAL for leaf in self.leaves)
+            and not self.padding
+        )
 
     def position(self, name: str, step: str) -> int:
         """The place of the leaf `name`; ScheduleError if there is none."""
@@ -84,7 +99,7 @@ class LoopNest:
 
     def check_order(self, step: str) -> LoopNest:
         """The nest itself, if every extent uses only loops outside its own; ScheduleError otherwise."""
-        outside: set[Var] = set()
+        outside: set[Var] = {leaf.var for leaf in self.around}
         for leaf in self.leaves:
             missing = free_vars(leaf.extent) - outside
             if missing:
@@ -99,21 +114,44 @@ class LoopNest:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the steps of a schedule have made: a nest per operator, a layout per tensor."""
+    """What the steps of a schedule have made: a nest per operator, a layout per tensor.
 
+    inlined: operators that are computed where they are read. attached: for an operator computed inside a loop of
+    its consumer, the consumer and the loop.
+    """
+
+    outputs: frozenset[str]
     nests: Mapping[str, LoopNest]
     layouts: Mapping[str, Layout]
     undefined_padding: frozenset[str] = frozenset()
+    inlined: frozenset[str] = frozenset()
+    attached: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def nest(self, op: str, step: str) -> LoopNest:
         """The nest of operator `op`; ScheduleError if it is no operator of the program."""
         if op not in self.nests:
             raise ScheduleError(f"{step}: no operator '{op}'; the operators are {', '.join(self.nests)}")
+        if op in self.inlined:
+            raise ScheduleError(f"{step}: operator '{op}' is inlined; it has no loops of its own")
         return self.nests[op]
 
     def with_nest(self, nest: LoopNest) -> State:
-        """The state with the nest of one operator replaced."""
-        return replace(self, nests={**self.nests, nest.tensor.name: nest})
+        """The state with the nest of one operator replaced, also as the surroundings of what is attached to it.
+
+        Raises ScheduleError if a loop around an attached operator is gone, or another.
+        """
+        nests = {**self.nests, nest.tensor.name: nest}
+        for name, (consumer, loop) in self.attached.items():
+            if consumer != nest.tensor.name:
+                continue
+            attached = nests[name]
+            scope = nest.scope[: len(attached.around)]
+            if [leaf.var for leaf in scope] != [leaf.var for leaf in attached.around]:
+                raise ScheduleError(
+                    f"'{name}' is computed at loop '{loop}' of '{consumer}': the loops down to it cannot change any more"
+                )
+            nests[name] = replace(attached, around=scope)
+        return replace(self, nests=nests)
 
 
 def initial_nest(tensor: Tensor) -> LoopNest:

@@ -12,10 +12,12 @@ from cora.ir.expr import Dim
 from cora.ir.tensor import Tensor
 from cora.lang.check import program
 from cora.schedule.nest import LoopNest, State, initial_nest
-from cora.schedule.primitives import apply
+from cora.schedule.apply import apply
 from cora.schedule.steps import (
     BulkPad,
+    ComputeAt,
     Fuse,
+    Inline,
     PadDim,
     PadLoop,
     Parallel,
@@ -59,6 +61,16 @@ class Schedule:
     def tensors(self) -> tuple[Tensor, ...]:
         """Inputs and computed tensors, each after what it reads."""
         return program(self.outputs)
+
+    @property
+    def operators(self) -> tuple[Tensor, ...]:
+        """The operators with loops of their own, each after what it reads; bodies include what was inlined."""
+        nests = self.state.nests
+        return tuple(
+            nests[t.name].tensor
+            for t in self.tensors
+            if t.body is not None and t.name not in self.state.inlined
+        )
 
     def nest(self, op: TensorRef) -> LoopNest:
         """The loops of an operator as they stand now."""
@@ -136,6 +148,15 @@ class Schedule:
         """Unroll a loop of constant extent. See steps.Unroll."""
         return self.then(Unroll(_tensor(op), _loop(loop)))
 
+    def inline(self, op: TensorRef) -> Schedule:
+        """Compute an operator where it is read; before any of the two is scheduled. See steps.Inline."""
+        return self.then(Inline(_tensor(op)))
+
+    def compute_at(self, op: TensorRef, consumer: TensorRef, loop: LoopRef) -> Schedule:
+        """Compute an operator inside a loop of its consumer; the consumer's loops down to it are then fixed, those
+        of the operator are scheduled afterwards. See steps.ComputeAt."""
+        return self.then(ComputeAt(_tensor(op), _tensor(consumer), _loop(loop)))
+
     def to_json(self) -> str:
         """The steps as JSON text; `from_json` reads it."""
         return json.dumps([to_data(step) for step in self.steps])
@@ -153,7 +174,7 @@ def schedule(*outputs: Tensor) -> Schedule:
     tensors = program(outputs)
     nests = {t.name: initial_nest(t) for t in tensors if t.body is not None}
     layouts = {t.name: Layout.packed(t.dims) for t in tensors}
-    return Schedule(tuple(outputs), (), State(nests, layouts))
+    return Schedule(tuple(outputs), (), State(frozenset(t.name for t in outputs), nests, layouts))
 
 
 def from_json(outputs: Sequence[Tensor], text: str) -> Schedule:

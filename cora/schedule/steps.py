@@ -112,7 +112,37 @@ class Unroll:
     loop: str
 
 
-Step: TypeAlias = Split | Fuse | Reorder | PadLoop | BulkPad | PadDim | Parallel | Vectorize | Unroll
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """Compute an operator where it is read, instead of storing it.
+
+    before: for d: P[d] = g(d)          after: for d: C[d] = h(g(d))
+            for d: C[d] = h(P[d])
+
+    A reduction is inlined into an element-wise reader (bias, activation, residual: an epilogue).
+    """
+
+    op: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeAt:
+    """Compute an operator inside a loop of its consumer, as much of it as the iteration reads.
+
+    before: for b: for j: P[b, j] = g             after: for b: for j: P[b, j] = g
+            for b: for j: C[b, j] = h(P[b, j])                  for j: C[b, j] = h(P[b, j])     (at loop b)
+
+    A dim of P that is read at one value that the loops outside fix is fixed; the others are computed in full.
+    """
+
+    op: str
+    consumer: str
+    loop: str
+
+
+Step: TypeAlias = (
+    Split | Fuse | Reorder | PadLoop | BulkPad | PadDim | Parallel | Vectorize | Unroll | Inline | ComputeAt
+)
 
 _BY_NAME = {kind.__name__: kind for kind in get_args(Step)}
 

@@ -17,6 +17,7 @@ from cora.ir.tensor import Tensor
 from cora.ir.ufun import Given, UFun
 from cora.ir.visit import free_dims
 from cora.storage.boxes import Batch, Box, Values, boxes, gather, leading_dims, scatter, stored_size
+from cora.storage.dlpack import from_dlpack
 from cora.storage.extents import clamp
 from cora.storage.layout import Layout
 from cora.storage.lengths import Lengths, bind
@@ -177,16 +178,8 @@ class RaggedArray:
         A 16-bit integer tensor is taken for the bits of bfloat16, which NumPy's DLPack does not
         know, where the dtype is bfloat16. Raises UserError for a tensor that NumPy cannot take.
         """
-        try:
-            values = np.from_dlpack(tensor)
-        except (BufferError, RuntimeError, TypeError, AttributeError) as error:
-            raise UserError(
-                f"from_dlpack: expected a tensor in CPU memory of a type that NumPy knows "
-                f"(bfloat16 as its int16 bits); {error}"
-            ) from None
         wanted = dtype or (like.dtype if isinstance(like, Tensor) else None)
-        if wanted == "bfloat16" and values.dtype in (np.int16, np.uint16):
-            values = values.view(dtypes.to_numpy("bfloat16"))
+        values = from_dlpack(tensor, wanted, "from_dlpack")
         return RaggedArray.from_values(
             values, like, lengths, sizes, writable=writable, dtype=dtype, name=name
         )
@@ -421,9 +414,12 @@ def _part(padded: Values, box: Box) -> Values:
 
 
 def allocate(count: int, dtype: str) -> Values:
-    """`count` elements of `dtype`, uninitialized, aligned to 64 bytes."""
+    """`count` elements of `dtype`, uninitialized, aligned to 64 bytes; UserError if memory is short."""
     kind = dtypes.to_numpy(dtype)
-    raw = np.empty(count * kind.itemsize + ALIGNMENT_BYTES, np.uint8)
+    try:
+        raw = np.empty(count * kind.itemsize + ALIGNMENT_BYTES, np.uint8)
+    except (MemoryError, ValueError):
+        raise UserError(f"cannot allocate {count:,} elements of {dtype}: not enough memory") from None
     start = -raw.ctypes.data % ALIGNMENT_BYTES
     return raw[start : start + count * kind.itemsize].view(kind)
 

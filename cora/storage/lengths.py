@@ -13,6 +13,7 @@ from cora.ir.evaluate import Evaluator
 from cora.ir.expr import Call, Dim, Expr, Size
 from cora.ir.ufun import FusedInner, FusedOuter, Given, Maximum, Scan, UFun
 from cora.ir.visit import walk
+from cora.storage.dlpack import from_dlpack, is_foreign
 from cora.storage.offsets import table_size
 
 Lengths: TypeAlias = npt.NDArray[np.int32]
@@ -160,6 +161,8 @@ def valid_indices(
 
 
 def _as_array(name: str, values: npt.ArrayLike) -> npt.NDArray[np.generic]:
+    if is_foreign(values):
+        return from_dlpack(values, None, f"lengths '{name}'")
     try:
         array = np.asarray(values)
     except (ValueError, TypeError) as error:

@@ -37,7 +37,10 @@ def main() -> int:
 
     def report(result: Result) -> None:
         if given.verbose or result.outcome == "mismatch":
-            print(f"case {result.number} of seed {given.seed}: {result.outcome} in {result.seconds:.2f} s", flush=True)
+            print(
+                f"case {result.number} of seed {given.seed}: {result.outcome} in {result.seconds:.2f} s",
+                flush=True,
+            )
         if result.outcome == "mismatch":
             print(f"\n{result.source}\n{result.detail}\n", flush=True)
 

@@ -72,9 +72,7 @@ def _check_json(s: Schedule) -> None:
 class _Run:
     """One batch: its inputs, and what they must give."""
 
-    def __init__(
-        self, s: Schedule, batch: Batch, rng: Any, ranges: Mapping[str, int], special: bool
-    ) -> None:
+    def __init__(self, s: Schedule, batch: Batch, rng: Any, ranges: Mapping[str, int], special: bool) -> None:
         self.s = s
         self.sizes = {name: v for name, v in batch.items() if isinstance(v, int)}
         self.lengths = {name: np.array(v, np.int32) for name, v in batch.items() if not isinstance(v, int)}
@@ -83,11 +81,11 @@ class _Run:
         for tensor in s.tensors:
             if tensor.body is None:
                 array = self._empty(tensor, Layout.packed(tensor.dims))
-                array.values[:] = _values(tensor.dtype, len(array.values), rng, ranges.get(tensor.name), special)
+                array.values[:] = _values(
+                    tensor.dtype, len(array.values), rng, ranges.get(tensor.name), special
+                )
                 self.inputs[tensor.name] = array
-        self.references = cora.interpret(
-            list(s.outputs), self.inputs, sizes=self.sizes, lengths=self.lengths
-        )
+        self.references = cora.interpret(list(s.outputs), self.inputs, sizes=self.sizes, lengths=self.lengths)
 
     def check(self, kernel: Kernel, kept: Kernel) -> None:
         """Both kernels, with one worker and with three, twice on one plan."""
@@ -137,7 +135,12 @@ class _Run:
 
     def _empty(self, tensor: Tensor, layout: Layout) -> RaggedArray:
         return RaggedArray.empty(
-            layout, self.lengths, self.sizes, fill=_garbage(tensor.dtype), dtype=tensor.dtype, name=tensor.name
+            layout,
+            self.lengths,
+            self.sizes,
+            fill=_garbage(tensor.dtype),
+            dtype=tensor.dtype,
+            name=tensor.name,
         )
 
 

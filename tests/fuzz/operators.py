@@ -107,9 +107,7 @@ class Operators:
 
     def _placeholder(self, prefix: str, dims: Sequence[Dim], dtype: str) -> Tensor:
         name = self.program.fresh(prefix)
-        tensor: Tensor = self.program.assign(
-            name, f'cora.placeholder("{name}", [{_names(dims)}], "{dtype}")'
-        )
+        tensor: Tensor = self.program.assign(name, f'cora.placeholder("{name}", [{_names(dims)}], "{dtype}")')
         if prefix == "A":
             self.sources.append(Source(tensor))
         return tensor
@@ -144,7 +142,7 @@ class Operators:
         if alike:
             chosen = dim if dim in alike and not chance(20) else pick(alike)
             name, extent = chosen.name, self.dims.extent(chosen)
-            if plain or chance(75):
+            if plain or target == Const(0) or chance(75):
                 return name
             match pick(["shift", "shift", "reverse", "halve", "gather"]):
                 case "shift":
@@ -157,19 +155,23 @@ class Operators:
                 case "halve":
                     return f"{name} // 2"
                 case _:
-                    return f"{self._gather(scope, 50)} % {extent}"
+                    return f"{self._gather(scope, 50, conditions)} % {extent}"
         if isinstance(target, Const) and int(target.value) > 0:
             n = int(target.value)
             below = [d.name for d in scope if isinstance(d.extent, Const) and int(d.extent.value) <= n]
-            return self._gather(scope, n) if chance(30) else pick([str(n - 1), *below])
+            return self._gather(scope, n, conditions) if chance(30) else pick([str(n - 1), *below])
         return None
 
-    def _gather(self, scope: Sequence[Dim], end: int) -> str:
-        """An index in 0..end-1 read from a new input."""
-        index = self._placeholder("I", self.dims.closed(self.choices.subset(scope)), self.choices.pick(INDICES))
-        self.index_ranges[index.name] = end
-        inner = _names(index.dims) if index.dims else "()"
-        return f"{index.name}[{inner}]"
+    def _gather(self, scope: Sequence[Dim], end: int, conditions: list[str]) -> str:
+        """An index in 0..end-1 read from a new input; where that is shifted, `conditions` gets one more."""
+        dims = self.dims.closed(self.choices.subset(scope))
+        tensor = self._placeholder("I", dims, self.choices.pick(INDICES))
+        self.index_ranges[tensor.name] = end
+        indices = [d.name for d in dims]
+        if dims and self.choices.chance(20):
+            conditions.append(f"({indices[-1]} >= 1)")
+            indices[-1] += " - 1"
+        return f"{tensor.name}[{', '.join(indices) or '()'}]"
 
 
 class Body:
@@ -295,7 +297,9 @@ class Body:
         """A float expression without rounding."""
         a = self.operators.access("float", self.scope, exact=True)
         b = self.operators.access("float", self.scope, exact=True) if self.choices.chance(30) else "0.25"
-        return self.choices.pick([a, a, f"-{a}", f"abs({a})", f"cora.maximum({a}, {b})", f"cora.minimum({a}, {b})"])
+        return self.choices.pick(
+            [a, a, f"-{a}", f"abs({a})", f"cora.maximum({a}, {b})", f"cora.minimum({a}, {b})"]
+        )
 
     def condition(self, depth: int) -> str:
         """A bool expression, in parentheses."""
@@ -306,7 +310,9 @@ class Body:
         if self.scope and choices.chance(40):
             d, e = choices.pick(self.scope).name, choices.pick(self.scope).name
             c = choices.integer(0, 4)
-            return choices.pick([f"({d} < {c})", f"({d} <= {e})", f"cora.equal({d} % 2, 0)", f"({e} < {d} + {c})"])
+            return choices.pick(
+                [f"({d} < {c})", f"({d} <= {e})", f"cora.equal({d} % 2, 0)", f"({e} < {d} + {c})"]
+            )
         match choices.pick(["float", "int", "bool"]):
             case "float":
                 a, b = self.exact_float(), self.exact_float()

@@ -144,7 +144,16 @@ class Worker:
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", "--seed", str(self._seed), "--worker"],
+                [
+                    sys.executable,
+                    "-X",
+                    "faulthandler",
+                    "-m",
+                    "tests.fuzz",
+                    "--seed",
+                    str(self._seed),
+                    "--worker",
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

@@ -21,9 +21,7 @@ class Schedules:
         self.choices = choices
         self.program = program
         self.refused: list[str] = []
-        self.schedule: Schedule = program.assign(
-            "s", f"cora.schedule({', '.join(t.name for t in outputs)})"
-        )
+        self.schedule: Schedule = program.assign("s", f"cora.schedule({', '.join(t.name for t in outputs)})")
 
     def add(self) -> None:
         """Steps for every operator, and storage padding for every tensor, in some order."""

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tests.operators.families import elementwise, reductions, triangles
+from tests.operators.families import attention, elementwise, gather, reductions, triangles, types
 from tests.operators.harness import Case
 
-CASES: tuple[Case, ...] = (*elementwise.CASES, *reductions.CASES, *triangles.CASES)
+CASES: tuple[Case, ...] = (
+    *elementwise.CASES,
+    *reductions.CASES,
+    *triangles.CASES,
+    *attention.CASES,
+    *gather.CASES,
+    *types.CASES,
+)

@@ -1,0 +1,50 @@
+"""What each step does to the loops and layouts."""
+
+from __future__ import annotations
+
+from cora.schedule.loop_steps import fuse, reorder, split
+from cora.schedule.mark_steps import parallel, unroll, vectorize
+from cora.schedule.nest import State
+from cora.schedule.padding_steps import bulk_pad, pad_dim, pad_loop
+from cora.schedule.stage_steps import compute_at, inline
+from cora.schedule.steps import (
+    BulkPad,
+    ComputeAt,
+    Fuse,
+    Inline,
+    PadDim,
+    PadLoop,
+    Parallel,
+    Reorder,
+    Split,
+    Step,
+    Unroll,
+    Vectorize,
+)
+
+
+def apply(step: Step, state: State) -> State:
+    """The state after `step`; ScheduleError, with the reason, if it is illegal."""
+    match step:
+        case Split():
+            return state.with_nest(split(step, state.nest(step.op, "split")))
+        case Fuse():
+            return state.with_nest(fuse(step, state.nest(step.op, "fuse")))
+        case Reorder():
+            return state.with_nest(reorder(step, state.nest(step.op, "reorder")))
+        case PadLoop():
+            return state.with_nest(pad_loop(step, state.nest(step.op, "pad_loop")))
+        case BulkPad():
+            return state.with_nest(bulk_pad(step, state.nest(step.op, "bulk_pad")))
+        case PadDim():
+            return pad_dim(step, state)
+        case Parallel():
+            return state.with_nest(parallel(step, state.nest(step.op, "parallel")))
+        case Vectorize():
+            return state.with_nest(vectorize(step, state.nest(step.op, "vectorize")))
+        case Unroll():
+            return state.with_nest(unroll(step, state.nest(step.op, "unroll")))
+        case Inline():
+            return inline(step, state)
+        case ComputeAt():
+            return compute_at(step, state)

@@ -1,0 +1,39 @@
+"""Checks that several steps share."""
+
+from __future__ import annotations
+
+from cora.errors import ScheduleError
+from cora.ir.stmt import LoopKind
+from cora.schedule.nest import LoopNest
+
+
+def serial_place(nest: LoopNest, name: str, step: str) -> int:
+    """The place of a loop that no step has marked yet; ScheduleError otherwise."""
+    place = nest.position(name, step)
+    if nest.leaves[place].kind is not LoopKind.SERIAL:
+        done = {LoopKind.PARALLEL: "parallel", LoopKind.VECTOR: "vectorized", LoopKind.UNROLL: "unrolled"}
+        kind = done[nest.leaves[place].kind]
+        raise ScheduleError(f"{step}: loop '{name}' of '{nest.tensor.name}' is {kind} already")
+    return place
+
+
+def positive(value: int, what: str) -> int:
+    """`value`, if it is at least 1; ScheduleError otherwise."""
+    if value < 1:
+        raise ScheduleError(f"{what}: expected a positive integer; got {value}")
+    return value
+
+
+def check_kinds(nest: LoopNest, step: str) -> LoopNest:
+    """The nest itself, if its parallel and vectorized loops stand where they may; ScheduleError otherwise."""
+    for place, leaf in enumerate(nest.leaves):
+        outer = nest.leaves[:place]
+        if leaf.kind is LoopKind.PARALLEL:
+            blockers = [o.name for o in outer if o.reduction]
+            if blockers:
+                raise ScheduleError(
+                    f"{step}: parallel loop '{leaf.name}' stands inside the reduction loop '{blockers[0]}'"
+                )
+        if leaf.kind is LoopKind.VECTOR and place != len(nest.leaves) - 1:
+            raise ScheduleError(f"{step}: the vectorized loop '{leaf.name}' must stay innermost")
+    return nest
