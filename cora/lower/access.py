@@ -26,16 +26,21 @@ from cora.ir.expr import (
 from cora.ir.simplify import simplify
 from cora.ir.tensor import Tensor
 from cora.ir.visit import children, free_dims, substitute, walk
-from cora.lang.check import reductions_of
 from cora.prove import Context, Outcome, Prover, Range
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One access in a body, the conditions under which it is evaluated, and the dims around it."""
+    """One access in a body, the conditions under which it is evaluated, and the dims around it.
+
+    early: whether it stands in a reduction under a condition from outside: the reduction's loops run before the
+    condition chooses, so the condition does not protect the access.
+    """
 
     access: Access
     path: tuple[Expr, ...]
+    dims: tuple[Dim, ...]
+    early: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +56,22 @@ class IndexCheck:
     dims: tuple[Dim, ...]
 
 
-def uses_of(body: Expr, path: tuple[Expr, ...] = ()) -> Iterator[Use]:
-    """Every access in `body` with its path condition (branches of `where`), in order."""
+def uses_of(
+    body: Expr, dims: tuple[Dim, ...], path: tuple[Expr, ...] = (), early: bool = False
+) -> Iterator[Use]:
+    """Every access in `body`, in order, with the loops `dims` and the conditions `path` around it."""
     match body:
         case Select(cond=c, then=a, other=b):
-            yield from uses_of(c, path)
-            yield from uses_of(a, (*path, *conjuncts(c)))
-            yield from uses_of(b, (*path, unary("not", c)))
+            yield from uses_of(c, dims, path, early)
+            yield from uses_of(a, dims, (*path, *conjuncts(c)), early)
+            yield from uses_of(b, dims, (*path, unary("not", c)), early)
+        case Reduce(body=inner, over=over):
+            yield from uses_of(inner, (*dims, *over), path, bool(path))
         case _:
             if isinstance(body, Access):
-                yield Use(body, path)
+                yield Use(body, path, dims, early)
             for child in children(body):
-                yield from uses_of(child, path)
+                yield from uses_of(child, dims, path, early)
 
 
 def conjuncts(condition: Expr) -> tuple[Expr, ...]:
@@ -90,17 +99,9 @@ def from_data(e: Expr) -> bool:
     return any(isinstance(n, Access) for n in walk(e))
 
 
-def iteration_dims(tensor: Tensor) -> tuple[Dim, ...]:
-    """The dims of an operator's loops: its own, then those reduced over."""
-    assert tensor.body is not None
-    reductions = reductions_of(tensor.body)
-    return (*tensor.dims, *(reductions[0].over if reductions else ()))
-
-
-def domain(tensor: Tensor) -> Context:
-    """The valid iterations of an operator."""
-    dims = iteration_dims(tensor)
-    return Context(tuple(Range(d, simplify(binary("max", d.extent, 0))) for d in dims))
+def domain(dims: tuple[Dim, ...], path: tuple[Expr, ...]) -> Context:
+    """The valid values of `dims` where `path` holds."""
+    return Context(tuple(Range(d, simplify(binary("max", d.extent, 0))) for d in dims), path)
 
 
 def check_accesses(tensor: Tensor, prover: Prover) -> tuple[frozenset[Access], tuple[IndexCheck, ...]]:
@@ -111,10 +112,9 @@ def check_accesses(tensor: Tensor, prover: Prover) -> tuple[frozenset[Access], t
     assert tensor.body is not None
     inside: dict[Access, bool] = {}
     checks: list[IndexCheck] = []
-    base = domain(tensor)
-    for use in uses_of(tensor.body):
-        context = Context(base.ranges, (*base.assumptions, *use.path))
-        safe = True
+    for use in uses_of(tensor.body, tensor.dims):
+        context = domain(use.dims, use.path)
+        safe = not use.early
         for (dim, low, high), index in zip(axis_goals(use.access), use.access.indices, strict=True):
             if from_data(index) or from_data(high):
                 checks.append(_index_check(tensor, use, dim, index, high))
@@ -142,19 +142,17 @@ def _holds(tensor: Tensor, access: Access, dim: Dim, goal: Expr, context: Contex
 def _index_check(tensor: Tensor, use: Use, dim: Dim, index: Expr, high: Expr) -> IndexCheck:
     assert isinstance(high, Binary)
     used = free_dims(conjunction([*use.path, high])) | free_dims(index)
-    loops = iteration_dims(tensor)
-    for other in loops:
-        if other not in _closed(tensor, used):
+    for other in use.dims:
+        if other not in _closed(use.dims, used):
             used |= free_dims(other.extent)
-    dims = _closed(tensor, used)
+    dims = _closed(use.dims, used)
     # a loop that the index does not use may be empty: then nothing is read
-    runs = tuple(simplify(binary("lt", 0, other.extent)) for other in loops if other not in dims)
+    runs = tuple(simplify(binary("lt", 0, other.extent)) for other in use.dims if other not in dims)
     return IndexCheck(tensor.name, use.access.tensor.name, dim.name, index, high.b, (*runs, *use.path), dims)
 
 
-def _closed(tensor: Tensor, used: frozenset[Dim]) -> tuple[Dim, ...]:
-    """`used` and the dims their extents depend on, in the order of the operator's loops."""
-    dims = iteration_dims(tensor)
+def _closed(dims: tuple[Dim, ...], used: frozenset[Dim]) -> tuple[Dim, ...]:
+    """`used` and the dims their extents depend on, in the order of the loops `dims`."""
     needed = set(used)
     for dim in reversed(dims):
         if dim in needed:

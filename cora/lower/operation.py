@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cora.errors import ScheduleError
 from cora.ir import dtypes
 from cora.ir.expr import (
+    TRUE,
     Access,
     Const,
     Dim,
@@ -22,7 +23,7 @@ from cora.ir.expr import (
 )
 from cora.ir.simplify import Simplifier
 from cora.ir.tensor import Tensor
-from cora.ir.visit import children, rebuild
+from cora.ir.visit import children, free_vars, rebuild
 from cora.lower.access import axis_goals, conjuncts, from_data
 from cora.lower.guards import Guards
 from cora.prove import Context, Range
@@ -48,7 +49,22 @@ class Operation:
 
 def context_of(nest: LoopNest, conditions: tuple[Expr, ...] = ()) -> Context:
     """The iterations of a nest: the ranges of the loops around its body, and `conditions`."""
-    return Context(tuple(Range(leaf.var, leaf.extent) for leaf in nest.scope), conditions)
+    return Context(tuple(Range(leaf.var, leaf.extent) for leaf in nest.scope), (*nest.facts, *conditions))
+
+
+def context_for(goal: Expr, nest: LoopNest, conditions: tuple[Expr, ...]) -> Context:
+    """Where `goal` must hold: in the reduction loops if it uses their variables, else around the store too."""
+    reduced = {leaf.var for leaf in nest.leaves if leaf.reduction}
+    return context_of(nest, conditions) if free_vars(goal) & reduced else stored_context(nest, conditions)
+
+
+def stored_context(nest: LoopNest, conditions: tuple[Expr, ...] = ()) -> Context:
+    """Where the element of a nest is stored: after its reduction loops, which may not have run even once."""
+    own = [leaf for leaf in nest.leaves if not leaf.reduction]
+    reduced = {leaf.var for leaf in nest.leaves if leaf.reduction}
+    ranges = tuple(Range(leaf.var, leaf.extent) for leaf in (*nest.around, *own))
+    holds = (*nest.facts, *conditions)
+    return Context(ranges, tuple(c for c in holds if not free_vars(c) & reduced))
 
 
 def simplifier_of(nest: LoopNest) -> Simplifier:
@@ -72,27 +88,30 @@ def make_operation(
     check_padding(nest, layout)
     simplifier = simplifier_of(nest)
     conditions = _existing(nest, guards, simplifier, outside)
-    context = context_of(nest, (*outside, *conditions))
+    context = stored_context(nest, (*outside, *conditions))
     indices = tuple(simplifier(nest.values[d]) for d in tensor.dims)
     for place, dim in enumerate(tensor.dims):
-        goal = indices[place] < layout.extent(place, indices)
-        kept = guards.needed(goal, context, simplifier, tensor.name, f"store {tensor.name}.{dim.name}")
-        conditions += (kept,) if kept is not None else ()
+        index = indices[place]
+        low, high = binary("le", 0, index), binary("lt", index, layout.extent(place, indices))
+        for goal in (high,) if simplifier(low) == TRUE else (low, high):
+            where = f"store {tensor.name}.{dim.name}"
+            kept = guards.needed(goal, context, simplifier, tensor.name, where)
+            conditions += (kept,) if kept is not None else ()
     all_valid = True
     for dim, value in nest.values.items():
         goal = value < root_extent(dim, nest.values)
         if dim not in tensor.dims:
             where = f"reduction over {dim.name}"
-            here = context_of(nest, (*outside, *conditions))
+            here = context_for(goal, nest, (*outside, *conditions))
             kept = guards.needed(goal, here, simplifier, tensor.name, where)
             conditions += (kept,) if kept is not None else ()
         elif all_valid and not guards.keep_all:
-            proof = guards.proof(simplifier(goal), context_of(nest, (*outside, *conditions)))
+            proof = guards.proof(simplifier(goal), stored_context(nest, (*outside, *conditions)))
             all_valid = proof.outcome.name == "PROVED"
     trusted = inside if all_valid and not guards.keep_all else frozenset()
     rewriter = _Guarding(nest, layouts, (*outside, *conditions), trusted, guards, simplifier)
     assert tensor.body is not None
-    body = simplifier(rewriter.rewrite(tensor.body, ()))
+    body = simplifier(rewriter.rewrite(tensor.body, stored_context(nest, (*outside, *conditions))))
     return Operation(tensor, nest, indices, body, conditions)
 
 
@@ -131,7 +150,7 @@ def _existing(
     """The conditions of splits and bulk padding that do not always hold."""
     kept: list[Expr] = []
     for condition in nest.conditions:
-        context = context_of(nest, (*outside, *kept))
+        context = context_for(condition, nest, (*outside, *kept))
         needed = guards.needed(condition, context, simplifier, nest.tensor.name, "loop")
         if needed is not None:
             kept.append(needed)
@@ -149,29 +168,30 @@ class _Guarding:
     guards: Guards
     simplifier: Simplifier
 
-    def rewrite(self, e: Expr, path: tuple[Expr, ...]) -> Expr:
+    def rewrite(self, e: Expr, here: Context) -> Expr:
+        """`e` over leaf variables, evaluated where `here` holds."""
         match e:
             case Dim():
                 return self.nest.values.get(e, e)
             case Select(cond=c, then=a, other=b):
-                condition = self.rewrite(c, path)
-                then = self.rewrite(a, (*path, *conjuncts(condition)))
-                other = self.rewrite(b, (*path, unary("not", condition)))
+                condition = self.rewrite(c, here)
+                then = self.rewrite(a, _where(here, *conjuncts(condition)))
+                other = self.rewrite(b, _where(here, unary("not", condition)))
                 return select(condition, then, other)
             case Access():
-                return self._access(e, path)
+                return self._access(e, here)
             case Reduce(op=op, body=body, over=over):
-                return Reduce(op, self.rewrite(body, path), over)
+                # its loops run before a condition around it chooses
+                return Reduce(op, self.rewrite(body, context_of(self.nest, self.conditions)), over)
             case _:
-                return rebuild(e, tuple(self.rewrite(c, path) for c in children(e)))
+                return rebuild(e, tuple(self.rewrite(c, here) for c in children(e)))
 
-    def _access(self, access: Access, path: tuple[Expr, ...]) -> Expr:
-        indices = tuple(self.rewrite(i, path) for i in access.indices)
+    def _access(self, access: Access, context: Context) -> Expr:
+        indices = tuple(self.rewrite(i, context) for i in access.indices)
         here = Access(access.tensor, indices)
         if access in self.trusted:
             return here
         layout = self.layouts[access.tensor.name]
-        context = context_of(self.nest, (*self.conditions, *path))
         kept: list[Expr] = []
         for place, ((dim, low, _), index) in enumerate(zip(axis_goals(here), indices, strict=True)):
             for goal in (low, binary("lt", index, layout.extent(place, indices))):
@@ -183,6 +203,10 @@ class _Guarding:
                 if needed is not None:
                     kept.append(needed)
         return select(conjunction(kept), here, constant(0, here.dtype)) if kept else here
+
+
+def _where(context: Context, *conditions: Expr) -> Context:
+    return Context(context.ranges, (*context.assumptions, *conditions))
 
 
 def reduction_identity(op: str, dtype: str) -> Const:

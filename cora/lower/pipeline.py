@@ -120,7 +120,7 @@ class _Lowering:
                 attached = self.state.nests[operator.name]
                 check_attached(attached, nest)
                 known = {leaf.var for leaf in attached.around}
-                holds = tuple(c for c in operation.conditions if free_vars(c) <= known)
+                holds = tuple(c for c in (*operation.conditions, *nest.facts) if free_vars(c) <= known)
                 part = self.operator(operator.name, (*outside, *holds))
                 loops.setdefault(loop, []).append(part.loops)
                 read.setdefault(loop, []).append(part.read)
@@ -156,7 +156,7 @@ def _check_function(name: str, work: _Lowering) -> Function | None:
     parts: list[Stmt] = []
     own: list[Buffer] = []
     for number, check in enumerate(work.checks):
-        counter = violations(check, f"violations{number}")
+        counter = violations(check, f"%violations{number}")
         _check_sources(check, counter)
         inside, _ = check_accesses(counter, work.prover)
         layouts = {**work.layouts, counter.name: Layout.packed(())}

@@ -60,7 +60,7 @@ class Binder:
             )
 
     def argument(self, slot: Slot, value: object) -> None:
-        """Bind what one argument tells: a RaggedArray its batch, an array of full rank its shape."""
+        """Bind what one argument tells: a RaggedArray its batch, an array of a dense tensor its shape."""
         where = f"argument '{slot.tensor.name}'"
         match value:
             case RaggedArray():
@@ -68,7 +68,7 @@ class Binder:
                     self.size(name, size, where)
                 for name, lengths in value.lengths.items():
                     self.length(name, lengths, where)
-            case np.ndarray() if value.ndim == slot.tensor.ndim:
+            case np.ndarray() if value.ndim == slot.tensor.ndim and is_dense(slot):
                 for dim, extent in zip(slot.tensor.dims, value.shape, strict=True):
                     if isinstance(dim.extent, Size):
                         self.size(dim.extent.name, extent, where)

@@ -60,8 +60,8 @@ def iterations(loops: Sequence[tuple[Expr, Expr]], evaluator: Evaluator) -> int:
 
 
 def executed_iterations(nest: LoopNest, evaluator: Evaluator) -> int:
-    """Iterations of the scheduled loops, padding and masked lanes included."""
-    return iterations([(leaf.var, leaf.extent) for leaf in nest.leaves], evaluator)
+    """Iterations of the scheduled loops and those around them, padding and masked lanes included."""
+    return iterations([(leaf.var, leaf.extent) for leaf in nest.scope], evaluator)
 
 
 def useful_iterations(nest: LoopNest, evaluator: Evaluator) -> int:

@@ -22,6 +22,7 @@ from cora.runtime.count import Waste
 from cora.runtime.explain import explain, waste
 from cora.runtime.memory import address_of, refuse_overlap
 from cora.runtime.plan import WORKERS, Call, Plan, Prepared, worker_count
+from cora.storage.array import RaggedArray
 from cora.storage.dlpack import is_foreign
 from cora.storage.layout import Layout
 
@@ -174,7 +175,8 @@ class Kernel:
         if last is None or outputs is None or not last.same(arrays, outputs):
             last = self._bind(plan, prepared, arrays, outputs or {})
             complete = outputs and len(outputs) == len(self.outputs)
-            foreign = any(map(is_foreign, (*arrays, *(outputs or {}).values())))  # their memory may change
+            given = (*arrays, *(outputs or {}).values())  # a foreign array's memory may change
+            foreign = any(is_foreign(v) and not isinstance(v, RaggedArray) for v in given)
             prepared.last = last if complete and not foreign else None
         if self._check is not None:
             self._check_indices(prepared)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cora.schedule.loop_steps import fuse, reorder, split
+from cora.schedule.loop_steps import fuse, reorder, split, split_parts
 from cora.schedule.mark_steps import parallel, unroll, vectorize
 from cora.schedule.nest import State
 from cora.schedule.padding_steps import bulk_pad, pad_dim, pad_loop
@@ -17,6 +17,7 @@ from cora.schedule.steps import (
     Parallel,
     Reorder,
     Split,
+    SplitParts,
     Step,
     Unroll,
     Vectorize,
@@ -28,6 +29,8 @@ def apply(step: Step, state: State) -> State:
     match step:
         case Split():
             return state.with_nest(split(step, state.nest(step.op, "split")))
+        case SplitParts():
+            return state.with_nest(split_parts(step, state.nest(step.op, "split")))
         case Fuse():
             return state.with_nest(fuse(step, state.nest(step.op, "fuse")))
         case Reorder():

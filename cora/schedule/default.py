@@ -14,6 +14,7 @@ from cora.errors import ScheduleError
 from cora.ir import dtypes
 from cora.ir.expr import Access, Const, Dim, Expr, Reduce, Var
 from cora.ir.simplify import Simplifier, linear_in, simplify
+from cora.ir.stmt import LoopKind
 from cora.ir.tensor import Tensor
 from cora.ir.visit import free_dims, free_vars, substitute, walk
 from cora.lang.check import reductions_of
@@ -107,13 +108,28 @@ def _nest(s: Schedule, tensor: Tensor) -> Schedule:
         return flat if flat is not None else _elementwise(s, tensor)
     else:
         s = _lanes(s, tensor)
+    return _parallel(s, tensor) if alone else s
+
+
+def _parallel(s: Schedule, tensor: Tensor) -> Schedule:
+    """The outermost loop on the workers, unless it is a reduction, or the only one and in lanes."""
     first = next(iter(s.nest(tensor).leaves), None)
-    return s if first is None or first.reduction or not alone else s.parallel(tensor, first.name)
+    if first is None or first.reduction or first.kind is not LoopKind.SERIAL:
+        return s
+    return s.parallel(tensor, first.name)
+
+
+def _unused(s: Schedule, tensor: Tensor, name: str) -> str:
+    """`name`, or one like it that no loop of the operator has."""
+    taken = {leaf.name for leaf in s.nest(tensor).leaves}
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _flat(s: Schedule, tensor: Tensor) -> Schedule | None:
     """All loops as one, if then every tensor is read and written at the loop variable itself."""
-    name = "flat"
+    name = _unused(s, tensor, "flat")
     if not tensor.dims:
         return s
     if len(tensor.dims) == 1:
@@ -127,18 +143,15 @@ def _flat(s: Schedule, tensor: Tensor) -> Schedule | None:
     nest = fused.nest(tensor)
     if any(stride != 1 for stride in _strides(fused, tensor, nest.leaves[0].var)):
         return None
-    vectorized = fused.vectorize(tensor, name, lanes_of(tensor))
-    return vectorized.parallel(tensor, vectorized.nest(tensor).leaves[0].name)
+    return _parallel(fused.vectorize(tensor, name, lanes_of(tensor)), tensor)
 
 
 def _elementwise(s: Schedule, tensor: Tensor) -> Schedule:
     *outer, last = tensor.dims
     s = _lanes(s, tensor)
-    if not outer:
-        return s.parallel(tensor, s.nest(tensor).leaves[0].name)
     if len(outer) > 1 and not free_dims(last.extent):
-        return s.fuse(tensor, *outer, name="rows").parallel(tensor, "rows")
-    return s.parallel(tensor, outer[0])
+        s = s.fuse(tensor, *outer, name=_unused(s, tensor, "rows"))
+    return _parallel(s, tensor)
 
 
 def _lanes(s: Schedule, tensor: Tensor) -> Schedule:
@@ -169,7 +182,7 @@ def _columns(s: Schedule, tensor: Tensor, leaf: Leaf) -> Schedule:
     if not isinstance(leaf.extent, Const) or int(leaf.extent.value) > 2 * lanes:
         lanes *= 4
     over = [other.name for other in s.nest(tensor).leaves if other.reduction]
-    outer, inner = f"{leaf.name}_o", f"{leaf.name}_i"
+    outer, inner = (_unused(s, tensor, f"{leaf.name}_{suffix}") for suffix in "oi")
     s = s.split(tensor, leaf.name, lanes, names=(outer, inner))
     return s.reorder(tensor, outer, *over, inner).vectorize(tensor, inner)
 

@@ -7,29 +7,67 @@ from dataclasses import replace
 from cora.errors import ScheduleError
 from cora.ir.expr import Const, Dim, Expr, Var, binary, ceildiv
 from cora.ir.simplify import simplify
-from cora.ir.ufun import fusion_maps, scan
+from cora.ir.ufun import fusion_maps, maximum_over, scan
 from cora.ir.visit import free_vars, substitute
 from cora.schedule.legality import check_kinds, positive, serial_place
 from cora.schedule.nest import Leaf, LoopNest
-from cora.schedule.steps import Fuse, Reorder, Split
+from cora.schedule.steps import TAILS, Fuse, Reorder, Split, SplitParts
 
 
 def split(step: Split, nest: LoopNest) -> LoopNest:
+    """Two loops for one; what happens at the end of the range is the step's `tail`."""
     place = serial_place(nest, step.loop, "split")
     factor = positive(step.factor, f"split of '{step.loop}': factor")
+    extent = nest.leaves[place].extent
+    count = simplify(ceildiv(extent, factor))
+    outer, inner = _two_names(nest, step.loop, step.outer, step.inner)
+    match step.tail:
+        case "guard":
+            joined = outer * factor + inner
+            result = _two_loops(nest, place, (outer, count), (inner, Const(factor)), joined)
+            return replace(result, conditions=(*result.conditions, joined < extent)).check_order("split")
+        case "anchored":
+            joined = outer * factor + inner - (count * factor - extent)
+            result = _two_loops(nest, place, (outer, count), (inner, Const(factor)), joined)
+            exists = binary("le", 0, joined)
+            return replace(result, conditions=(*result.conditions, exists)).check_order("split")
+        case "balanced":
+            return _even_parts(nest, place, outer, inner, count)
+    raise ScheduleError(f"split of '{step.loop}': tail must be one of {', '.join(TAILS)}; got {step.tail!r}")
+
+
+def split_parts(step: SplitParts, nest: LoopNest) -> LoopNest:
+    """A given number of parts whose sizes differ by one at most."""
+    place = serial_place(nest, step.loop, "split")
+    parts = positive(step.parts, f"split of '{step.loop}': parts")
+    outer, inner = _two_names(nest, step.loop, step.outer, step.inner)
+    return _even_parts(nest, place, outer, inner, Const(parts))
+
+
+def _two_names(nest: LoopNest, loop: str, outer: str, inner: str) -> tuple[Var, Var]:
+    if outer == inner:
+        raise ScheduleError(f"split of '{loop}': the names of the two loops must differ")
+    return Var(nest.fresh(outer, "split")), Var(nest.fresh(inner, "split"))
+
+
+def _two_loops(
+    nest: LoopNest, place: int, outer: tuple[Var, Expr], inner: tuple[Var, Expr], joined: Expr
+) -> LoopNest:
+    """The loop at `place` replaced by two (variable, extent); `joined` is its variable in terms of theirs."""
     leaf = nest.leaves[place]
-    if step.outer == step.inner:
-        raise ScheduleError(f"split of '{step.loop}': the names of the two loops must differ")
-    outer = Var(nest.fresh(step.outer, "split"))
-    inner = Var(nest.fresh(step.inner, "split"))
-    joined = outer * factor + inner
-    count = simplify(ceildiv(leaf.extent, factor))
-    new = (
-        Leaf(step.outer, outer, count, leaf.reduction),
-        Leaf(step.inner, inner, Const(factor), leaf.reduction),
-    )
-    result = nest.rewrite(place, 1, new, {leaf.var: joined})
-    return replace(result, conditions=(*result.conditions, joined < leaf.extent)).check_order("split")
+    new = tuple(Leaf(var.name, var, extent, leaf.reduction) for var, extent in (outer, inner))
+    return nest.rewrite(place, 1, new, {leaf.var: joined})
+
+
+def _even_parts(nest: LoopNest, place: int, outer: Var, inner: Var, count: Expr) -> LoopNest:
+    """Part p is `p*E // count .. (p + 1)*E // count`; it lies inside the range by construction."""
+    extent = nest.leaves[place].extent
+    begin = binary("floordiv", extent * outer, count)
+    size = binary("floordiv", extent * (outer + 1), count) - begin
+    joined = begin + inner
+    result = _two_loops(nest, place, (outer, count), (inner, size), joined)
+    facts = (*result.facts, joined < extent, binary("le", 0, joined))
+    return replace(result, facts=facts).check_order("split")
 
 
 def fuse(step: Fuse, nest: LoopNest) -> LoopNest:
@@ -91,10 +129,37 @@ def _dims_around(nest: LoopNest, place: int, *extents: Expr) -> dict[Var, Dim]:
 
 
 def reorder(step: Reorder, nest: LoopNest) -> LoopNest:
+    """Another order; a vloop that now stands outside a loop it depends on runs to its largest extent, guarded."""
     places = [nest.position(name, "reorder") for name in step.order]
     if len(set(places)) != len(places):
         raise ScheduleError(f"reorder: a loop stands twice in {', '.join(step.order)}")
     leaves = list(nest.leaves)
     for place, source in zip(sorted(places), places, strict=True):
         leaves[place] = nest.leaves[source]
-    return check_kinds(replace(nest, leaves=tuple(leaves)).check_order("reorder"), "reorder")
+    nest = _to_the_maximum(nest, tuple(leaves))
+    return check_kinds(nest.check_order("reorder"), "reorder")
+
+
+def _longest(nest: LoopNest, leaf: Leaf) -> Expr:
+    """The largest extent of a loop in the batch."""
+    around = _dims_around(nest, nest.leaves.index(leaf), leaf.extent)
+    extent = substitute(leaf.extent, around)
+    if free_vars(extent):
+        raise ScheduleError(
+            f"reorder: the extent {leaf.extent} of loop '{leaf.name}' depends on loops of another operator"
+        )
+    return maximum_over(tuple(around.values()), extent)()
+
+
+def _to_the_maximum(nest: LoopNest, leaves: tuple[Leaf, ...]) -> LoopNest:
+    """The nest with `leaves` in this order, an extent over variables that are not bound yet made a maximum."""
+    bound = {leaf.var for leaf in nest.around}
+    conditions = list(nest.conditions)
+    result: list[Leaf] = []
+    for leaf in leaves:
+        if not free_vars(leaf.extent) <= bound:
+            conditions.append(leaf.var < leaf.extent)
+            leaf = replace(leaf, extent=_longest(nest, leaf), root=None)
+        bound.add(leaf.var)
+        result.append(leaf)
+    return replace(nest, leaves=tuple(result), conditions=tuple(conditions))

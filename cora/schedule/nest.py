@@ -38,6 +38,7 @@ class LoopNest:
 
     values: each root dim (of the tensor, and reduced over) as an expression over leaf variables.
     conditions: what must hold for an iteration to exist (from splits that do not divide, and bulk padding).
+    facts: what holds in every iteration by construction.
     padding: the multiple to which the loop over a root dim is padded.
     around: the loops of the consumer inside which an attached operator runs, outermost first.
     """
@@ -46,6 +47,7 @@ class LoopNest:
     leaves: tuple[Leaf, ...]
     values: Mapping[Dim, Expr]
     conditions: tuple[Expr, ...] = ()
+    facts: tuple[Expr, ...] = ()
     padding: Mapping[Dim, int] = field(default_factory=dict)
     around: tuple[Leaf, ...] = ()
 
@@ -87,6 +89,7 @@ class LoopNest:
             leaves=(*others[:place], *new, *others[place:]),
             values={d: substitute(v, values) for d, v in self.values.items()},
             conditions=tuple(substitute(c, values) for c in self.conditions),
+            facts=tuple(substitute(c, values) for c in self.facts),
         )
 
     def fresh(self, name: str, step: str) -> str:

@@ -23,6 +23,7 @@ from cora.schedule.steps import (
     Parallel,
     Reorder,
     Split,
+    SplitParts,
     Step,
     Unroll,
     Vectorize,
@@ -95,12 +96,32 @@ class Schedule:
         return result
 
     def split(
-        self, op: TensorRef, loop: LoopRef, factor: int, names: tuple[str, str] | None = None
+        self,
+        op: TensorRef,
+        loop: LoopRef,
+        factor: int | None = None,
+        names: tuple[str, str] | None = None,
+        *,
+        parts: int | None = None,
+        tail: Literal["guard", "anchored", "balanced"] = "guard",
     ) -> Schedule:
-        """Split `loop` by `factor`; the new loops are `names`, by default `<loop>_o`, `<loop>_i`. See steps.Split."""
+        """Split `loop` by `factor`, or into `parts`; the new loops are `names`, by default `<loop>_o`, `<loop>_i`.
+
+        See steps.Split and steps.SplitParts.
+        """
         name = _loop(loop)
         outer, inner = names or (f"{name}_o", f"{name}_i")
-        return self.then(Split(_tensor(op), name, _int(factor, "split: factor"), outer, inner))
+        if (factor is None) == (parts is None):
+            raise ScheduleError(f"split of '{name}': expected either a factor or parts=")
+        if parts is not None:
+            return self.then(SplitParts(_tensor(op), name, _int(parts, "split: parts"), outer, inner))
+        return self.then(Split(_tensor(op), name, _int(factor, "split: factor"), outer, inner, tail))
+
+    def tile(self, op: TensorRef, loops: tuple[LoopRef, LoopRef], factors: tuple[int, int]) -> Schedule:
+        """Split two loops that stand side by side and put the outer parts outside: `x_o, y_o, x_i, y_i`."""
+        (x, y) = (_loop(loop) for loop in loops)
+        split = self.split(op, x, factors[0]).split(op, y, factors[1])
+        return split.reorder(op, f"{x}_o", f"{y}_o", f"{x}_i", f"{y}_i")
 
     def fuse(self, op: TensorRef, *loops: LoopRef, name: str | None = None) -> Schedule:
         """Fuse nested loops, given outermost first, into `name`. See steps.Fuse."""

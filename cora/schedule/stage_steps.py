@@ -61,6 +61,11 @@ def _inlined(reader: Tensor, producer: Tensor) -> Tensor:
     assert producer.body is not None and reader.body is not None
     body = producer.body
     reduces = bool(reductions_of(body))
+    for dim in (d for r in reductions_of(body) for d in r.over if d in reader.dims):
+        raise ScheduleError(
+            f"inline: '{producer.name}' reduces over '{dim.name}', and '{reader.name}' has a loop over it too, in "
+            "each iteration of which the reduction would run again; use compute_at"
+        )
 
     def rule(e: Expr) -> Expr | None:
         match e:

@@ -14,11 +14,31 @@ class Split:
 
     before: for i in 0..E: body(i)
     after:  for outer in 0..ceil(E/factor): for inner in 0..factor: if outer*factor + inner < E: body(...)
+
+    tail "guard": as above; an innermost loop is cut into a full part without condition and a masked rest.
+    "anchored": the short part comes first (as triangles want): `0 <= outer*factor + inner - missing`.
+    "balanced": as many parts, of sizes q and q + 1, none above `factor`; no condition.
     """
 
     op: str
     loop: str
     factor: int
+    outer: str
+    inner: str
+    tail: Literal["guard", "anchored", "balanced"] = "guard"
+
+
+@dataclass(frozen=True, slots=True)
+class SplitParts:
+    """Split `loop` into `parts` parts whose sizes differ by one at most.
+
+    before: for i in 0..E: body(i)
+    after:  for outer in 0..parts: for inner in 0..size(outer): body(outer*E // parts + inner)
+    """
+
+    op: str
+    loop: str
+    parts: int
     outer: str
     inner: str
 
@@ -38,7 +58,13 @@ class Fuse:
 
 @dataclass(frozen=True, slots=True)
 class Reorder:
-    """Put the named loops into this order, in the places that they hold now; the others stay."""
+    """Put the named loops into this order, in the places that they hold now; the others stay.
+
+    A vloop that gets outside a loop that it depends on runs to its largest extent under a condition:
+
+    before: for b in 0..M: for i in 0..lens[b]: body
+    after:  for i in 0..longest: for b in 0..M: if i < lens[b]: body
+    """
 
     op: str
     order: tuple[str, ...]
@@ -140,8 +166,21 @@ class ComputeAt:
     loop: str
 
 
+TAILS = ("guard", "anchored", "balanced")
+
 Step: TypeAlias = (
-    Split | Fuse | Reorder | PadLoop | BulkPad | PadDim | Parallel | Vectorize | Unroll | Inline | ComputeAt
+    Split
+    | SplitParts
+    | Fuse
+    | Reorder
+    | PadLoop
+    | BulkPad
+    | PadDim
+    | Parallel
+    | Vectorize
+    | Unroll
+    | Inline
+    | ComputeAt
 )
 
 _BY_NAME = {kind.__name__: kind for kind in get_args(Step)}

@@ -1,7 +1,8 @@
 """Micro-kernels: the dense inner tile of a matrix product, written as LLVM IR and compiled by llvmlite.
 
-A schedule keeps the ragged loops; the tile in the middle is a call of `cora_tile`. What it computes, reads and
-writes is stated in `cora.tiles.contract`; which shapes exist for which CPU, in `cora.tiles.family`.
+A schedule keeps the ragged loops; the tile in the middle is a call of `cora_tile`. What it computes,
+reads and writes is stated in `cora.tiles.contract`; which shapes exist for which CPU, in
+`cora.tiles.family`.
 """
 
 from cora.tiles.contract import ARGUMENTS, SYMBOL, Flags

@@ -110,8 +110,7 @@ def _entry(family: TileFamily) -> str:
     names = [*(variant.name for variant in _variants(family)), "refuse"]
     pointers = ", ".join(f"ptr @{name}" for name in names)
     table = f"@tiles = internal unnamed_addr constant [{len(names)} x ptr] [{pointers}]"
-    w = Writer()
-    w.do(f"define hidden i32 @{SYMBOL}({_PARAMETERS}) nounwind {{")
+    w = Writer(f"define hidden i32 @{SYMBOL}({_PARAMETERS}) nounwind")
     w.label("entry")
     r = w.value("sub i64 %mr, 1")
     v = w.value("sub i64 %nv, 1")
@@ -138,7 +137,6 @@ def _entry(family: TileFamily) -> str:
     tile = w.value(f"load ptr, ptr {place}, align 8")
     # One block, and the arguments as they came: the call is a jump that moves none of them.
     w.do(f"ret i32 {w.value(f'musttail call i32 {tile}({_PASSED})')}")
-    w.do("}")
     return "\n".join(
         [table, w.text(), f"define internal i32 @refuse({_PARAMETERS}) nounwind {{ ret i32 -1 }}"]
     )
@@ -146,8 +144,7 @@ def _entry(family: TileFamily) -> str:
 
 def _tile(family: TileFamily, variant: _Variant) -> str:
     """The function of one variant."""
-    w = Writer()
-    w.do(f"define internal i32 @{variant.name}({_PARAMETERS}) noinline nounwind {{")
+    w = Writer(f"define internal i32 @{variant.name}({_PARAMETERS}) noinline nounwind")
     w.label("entry")
     last = last_lanes(w, family, partial=variant.partial)
     sums = row(w, family, family.dot.accumulator, variant.nv, last)
@@ -158,7 +155,6 @@ def _tile(family: TileFamily, variant: _Variant) -> str:
     begin = _start(w, sums, c_rows)
     end = _products(w, family, words, a_rows, begin)
     _finish(w, family, sums, c_rows, end)
-    w.do("}")
     return w.text()
 
 

@@ -16,8 +16,9 @@ Tail = Literal["mask register", "mask vector", "clamped lanes"]
 class _InstructionSet:
     """arch: LLVM's name of the architecture. features: LLVM's names of what must be there.
 
-    registers: how many vector registers. max_rows, max_vectors: the largest tile, such that its accumulators, one
-    row of B, one element of A, and the mask where it takes a vector register, are in registers together.
+    registers: how many vector registers. max_rows, max_vectors: the largest tile, such that its
+    accumulators, one row of B, one element of A, and the mask where it takes a vector register, are in
+    registers together.
     tail: how the lanes of a last, partial vector are read and written (`cora.tiles.memory`).
     """
 
@@ -45,8 +46,10 @@ class Dot:
 
     a and b[lane] are words: `packing` consecutive operands, together as wide as an accumulator.
 
-    accumulator, word, operand: LLVM's types; an element of C, R and start is an accumulator, one of A and B a word.
-    call: the LLVM intrinsic on vectors and its arguments; `{lanes}` stands for the number of accumulators.
+    accumulator, word, operand: LLVM's types; C, R and start hold accumulators, A and B hold words.
+    itemsize: bytes of an accumulator, and of a word.
+    function, arguments: the LLVM intrinsic on vectors, and the order of a, b and the sum among its
+    arguments; `{lanes}` stands for the number of accumulators.
     needs: which instruction sets have it, and what features it needs beside the set's own.
     """
 

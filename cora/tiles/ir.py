@@ -8,18 +8,17 @@ from collections.abc import Iterable, Sequence
 class Writer:
     """The lines of one function, and fresh names for its values."""
 
-    def __init__(self) -> None:
-        self._lines: list[str] = []
+    def __init__(self, head: str) -> None:
+        """`head`: from "define" to the attributes."""
+        self._lines = [f"{head} {{"]
         self._fresh = 0
-        self.block = ""
 
     def text(self) -> str:
-        """The lines so far."""
-        return "\n".join(self._lines)
+        """The whole function."""
+        return "\n".join([*self._lines, "}"])
 
     def label(self, name: str) -> None:
         """Begin the block `name`."""
-        self.block = name
         self._lines.append(f"{name}:")
 
     def do(self, instruction: str) -> None:

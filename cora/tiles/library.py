@@ -32,9 +32,10 @@ def select(features: frozenset[str], dtype: str = "float32") -> TileFamily | Non
 def object_code(family: TileFamily, cpu: str, features: str) -> bytes:
     """A relocatable, position-independent object that defines `cora_tile` (hidden) and nothing else.
 
-    `cpu` ("native": this machine's, "" : any of the family's architecture) and `features` are LLVM's names
-    ("znver4", "+avx2,-fma"); what the family needs is added. The target is Linux on the family's architecture.
-    The same arguments give the same bytes. Raises UserError if `features` excludes what the family needs.
+    `cpu` ("native": this machine's, "": any of the family's architecture) and `features` are LLVM's
+    names ("znver4", "+avx2,-fma"); what the family needs is added. The target is Linux on the family's
+    architecture. The same arguments give the same bytes. Raises UserError if `features` excludes what
+    the family needs, or if "native" is of another architecture.
     """
     return bytes(_machine(family, cpu, features).emit_object(_parsed(family)))
 
@@ -47,14 +48,14 @@ def assembly(family: TileFamily, cpu: str, features: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LoadedTiles:
-    """The micro-kernels of a family in this process; calling it is calling `cora_tile`, with addresses as integers."""
+    """The micro-kernels of a family in this process: a call is one of `cora_tile`."""
 
     family: TileFamily
     function: Any
     owner: Any
 
     def __call__(self, *arguments: int) -> int:
-        """The result of `cora_tile`; arguments are in the order of `contract.ARGUMENTS`."""
+        """The result of `cora_tile`; the order is that of `contract.ARGUMENTS`, pointers are addresses."""
         return int(self.function(*arguments))
 
 
@@ -62,8 +63,8 @@ class LoadedTiles:
 def jit(family: TileFamily) -> LoadedTiles:
     """Compile `family` for this machine, into this process.
 
-    A portable family (NEON's) is compiled for whatever this machine is. Raises UnsupportedError if the CPU lacks
-    what the family needs.
+    A portable family (NEON's) is compiled for whatever this machine is. Raises UnsupportedError if the
+    CPU lacks what the family needs.
     """
     from llvmlite import binding
 

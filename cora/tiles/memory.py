@@ -60,7 +60,10 @@ class _MaskRegister:
 
 @dataclass(frozen=True, slots=True)
 class _MaskVector:
-    """AVX2: a vector whose sign bits are the mask. By name, so that it is made once and not in each iteration."""
+    """AVX2: a vector whose sign bits are the mask.
+
+    LLVM's general masked operations take bits, and would turn them into this vector in every iteration.
+    """
 
     mask: str
 

@@ -1,4 +1,4 @@
-"""The two figures of docs/tuning.md, by simulation with a fixed seed: writes winners_curse.png next to itself.
+"""The two figures of docs/tuning.md, simulated with a fixed seed: writes winners_curse.png next to itself.
 
     python docs/figures/winners_curse.py
 
@@ -29,7 +29,7 @@ BLUE, ORANGE, GREEN = "#0072B2", "#E69F00", "#009E73"
 
 @dataclass(frozen=True)
 class Winner:
-    """One replay of a search: costs relative to the true cost of the candidate that they belong to, or to the best.
+    """One replay of a search: costs relative to the true cost of their candidate, or to the least one.
 
     selected: the minimum of one measurement each / true cost of the candidate that has it.
     again: fresh measurements of this candidate on the same shape / its true cost on that shape.
@@ -97,7 +97,7 @@ def replays(candidates: int, count: int, seed: int = SEED) -> dict[str, np.ndarr
 
 
 def first_hits(fractions: tuple[float, ...], orders: int) -> dict[float, np.ndarray]:
-    """For each q: how many candidates of `seeded_order` it takes to reach one of the best fraction q, [orders].
+    """For each q: how many candidates of each `seeded_order` it takes to reach one of the best q, [orders].
 
     The space is a grid of three parameters, and the best candidates are neighbours in it: the hard case for
     a hash of ids, since their ids are alike.
@@ -111,12 +111,16 @@ def first_hits(fractions: tuple[float, ...], orders: int) -> dict[float, np.ndar
     return {q: 1 + np.argmax(ranks < q * len(space), axis=1) for q in fractions}
 
 
-def draw(path: Path) -> None:
-    """Simulate and write both figures to `path`."""
+def draw(
+    path: Path,
+    counts: tuple[int, ...] = (1, 3, 10, 30, 100, 300, 1000),
+    runs: int = 300,
+    orders: int = 400,
+) -> None:
+    """Simulate, and write both figures to `path`: `runs` replays for each of `counts`, `orders` seeds."""
     figure = Figure(figsize=(9.0, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
 
-    counts, runs = (1, 3, 10, 30, 100, 300, 1000), 300
     found = {n: replays(n, runs) for n in counts}
     for name, colour, label in (
         ("selected", ORANGE, "selected: the least of one sample each"),
@@ -141,14 +145,14 @@ def draw(path: Path) -> None:
 
     budgets = np.arange(1, 101)
     for (q, hits), colour in zip(
-        first_hits((0.2, 0.05, 0.01), 400).items(), (GREEN, BLUE, ORANGE), strict=True
+        first_hits((0.2, 0.05, 0.01), orders).items(), (GREEN, BLUE, ORANGE), strict=True
     ):
         right.plot(budgets, 1 - (1 - q) ** budgets, color=colour, label=f"q = {100 * q:g} %")
         shown = budgets[4::10]
         right.plot(shown, [(hits <= b).mean() for b in shown], "o", color=colour, markersize=4)
     right.set(xlabel="B, length of the prefix", ylabel="P(one of the best q is in it)", ylim=(0, 1.02))
     right.set_title("1 - (1 - q)^B (lines), seeded_order (points)")
-    right.legend(fontsize=8, loc="center right")
+    right.legend(fontsize=8, loc="lower right")
 
     figure.savefig(path, dpi=90, metadata={"Software": None})
 

@@ -133,11 +133,17 @@ def test_uniform_condition_is_a_branch() -> None:
     assert call(f, [values(1), zeros(1)], 1)[1].tolist() == [7]
 
 
-def test_uniform_read_in_a_masked_statement_runs_only_if_a_lane_does() -> None:
-    # 16 lanes from n: none runs, and A[n] lies in the inaccessible page
-    body = If(less(V + 16 * N, N * 16), Store(OUT, V, Read(A, N)))
-    result = run(lanes(16, body), buffers=(A, OUT), arrays=[zeros(1), zeros(16)], n=1)[1]
-    assert not result.any()
+def test_uniform_accesses_in_a_masked_statement_run_only_if_a_lane_does() -> None:
+    # A[n] and the last element of O exist only where a lane runs
+    some = less(V + 5, N)
+    read = function(lanes(16, If(some, Store(OUT, V, Read(A, N)))), buffers=(A, OUT), name="read")
+    one = Store(OUT, Const(0), Read(A, Const(0)))
+    write = function(lanes(16, If(some, one)), buffers=(A, OUT), name="write")
+    fs = compiled(read, write)
+    assert not call(fs["read"], [zeros(5), zeros(16)], 5)[1].any()
+    assert call(fs["read"], [values(9), zeros(16)], 8)[1].tolist() == [9] * 3 + [0] * 13
+    assert call(fs["write"], [zeros(0), zeros(0)], 5)[1].size == 0
+    assert call(fs["write"], [values(1), zeros(1)], 6)[1].tolist() == [1]
 
 
 @pytest.mark.parametrize("reverse", [False, True])

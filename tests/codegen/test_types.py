@@ -343,9 +343,9 @@ def test_shared_subexpressions_are_computed_once() -> None:
 
 def test_comparing_large_data_with_lanes_does_not_overflow() -> None:
     a, o = buffer("A", "int64"), output(dtype="bool")
-    body = Store(o, K * 8 + V, binary("lt", Read(a, K), V))
-    values = np.array([np.iinfo(np.int64).min, np.iinfo(np.int64).max, 3], np.int64)
+    body = Store(o, K * 8 + V, binary("lt", K * 8 + V, Read(a, K)))
+    values = np.array([3, np.iinfo(np.int64).min, np.iinfo(np.int64).max], np.int64)
     result = run(
         serial(K, Const(3), lanes(8, body)), buffers=(a, o), arrays=[values, np.zeros(24, bool)], n=0
     )[1]
-    assert np.array_equal(result.reshape(3, 8), values[:, None] < np.arange(8))
+    assert np.array_equal(result.reshape(3, 8), np.arange(24).reshape(3, 8) < values[:, None])

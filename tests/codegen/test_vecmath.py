@@ -214,9 +214,7 @@ def test_vectors_give_the_bits_of_scalars(op: str, dtype: str, lanes: int) -> No
 @pytest.mark.parametrize("op", vecmath.OPS)
 def test_one_element_gives_the_bits_of_vectors(op: str) -> None:
     """LLVM vectorizes a loop over scalars; with one element its scalar code runs."""
-    kernel = compile_kernel(
-        lambda e, v: vecmath.math(e, op, v, "float32", 1), "float32", "float32", 1
-    )
+    kernel = compile_kernel(lambda e, v: vecmath.math(e, op, v, "float32", 1), "float32", "float32", 1)
     chosen = np.concatenate([np.arange(48), np.arange(48, len(grid("float32")), 17)])
     x, out = grid("float32")[chosen], np.zeros(len(chosen), "float32")
     for i in range(len(x)):
@@ -284,9 +282,7 @@ def test_extrema_propagate_nan(op: str, lanes: int, dtype: str) -> None:
     pairs = np.array(np.meshgrid(values, values)).reshape(2, -1).astype(dtype)
     a, b = np.ascontiguousarray(pairs[0]), np.ascontiguousarray(pairs[1])
     function = getattr(vecmath, op)
-    kernel = compile_kernel(
-        lambda e, x, y: function(e, x, y, dtype, lanes), dtype, dtype, lanes, inputs=2
-    )
+    kernel = compile_kernel(lambda e, x, y: function(e, x, y, dtype, lanes), dtype, dtype, lanes, inputs=2)
     out = np.zeros_like(a)
     kernel(a, b, out)
     np.testing.assert_array_equal(out, getattr(np, op)(a, b))
@@ -333,9 +329,7 @@ def test_horizontal_bool(op: str, lanes: int) -> None:
     rows[3, 0] = 1
     zero = spread(T.const(0.0, "float32"), lanes)
     kernel = compile_kernel(
-        lambda e, x: spread(
-            T.Cast("int32", vecmath.horizontal(e, op, x > zero, "bool", lanes)), lanes
-        ),
+        lambda e, x: spread(T.Cast("int32", vecmath.horizontal(e, op, x > zero, "bool", lanes)), lanes),
         "float32",
         "int32",
         lanes,

@@ -39,7 +39,9 @@ def evaluator_of(found: Batch) -> Evaluator:
     )
 
 
-def _draw(choices: Choices, lengths: Mapping[str, Lengths], sizes: Sequence[str], longest: int) -> Batch | None:
+def _draw(
+    choices: Choices, lengths: Mapping[str, Lengths], sizes: Sequence[str], longest: int
+) -> Batch | None:
     values = [v for v in EDGES if v <= longest]
     small = [v for v in (3, 2, 1, 4, 0, 5, 6) if v <= longest]
     found: Batch = {name: choices.pick(small) for name in sizes}

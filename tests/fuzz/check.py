@@ -26,7 +26,7 @@ SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan]
 Batch = Mapping[str, "int | Sequence[int]"]
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """`build` refused a schedule, with its reason."""
 
 
@@ -37,12 +37,13 @@ def check(
     seed: int = 0,
     ranges: Mapping[str, int] | None = None,
     special: bool = False,
+    ulps: float = 4,
 ) -> None:
     """Build `program` (outputs: with the default schedule), run it on `batches`, compare with the interpreter.
 
     batches: sizes and lengths by name. ranges: inputs that hold indices, and the end of what they hold.
-    special: whether the inputs hold infinities and NaN. Raises AssertionError, or what cora raises, for a
-    mismatch; Refused if a given schedule cannot be built.
+    special: whether the inputs hold infinities and NaN. ulps: see `assert_matches`. Raises AssertionError, or
+    what cora raises, for a mismatch; RefusedError if a given schedule cannot be built.
     """
     given = isinstance(program, Schedule)
     s = program if isinstance(program, Schedule) else default_schedule(cora.schedule(*program))
@@ -51,12 +52,13 @@ def check(
         kernel = cora.build(s, settings=PROVE)
     except (ScheduleError, UnsupportedError) as error:
         if given:
-            raise Refused(str(error)) from error
+            raise RefusedError(str(error)) from error
         raise
     kept = cora.build(s, settings=KEEP)
     for number, batch in enumerate(batches):
         try:
-            _Run(s, batch, np.random.default_rng([seed, number]), ranges or {}, special).check(kernel, kept)
+            rng = np.random.default_rng([seed, number])
+            _Run(s, batch, rng, ranges or {}, special).check(kernel, kept, ulps)
         except Exception as error:
             error.args = (f"on the batch {dict(batch)}: {error}",)
             raise
@@ -64,7 +66,8 @@ def check(
 
 def _check_json(s: Schedule) -> None:
     again = cora.from_json(s.outputs, s.to_json())
-    assert again == s and hash(again) == hash(s), f"JSON gives another schedule: {again!r}"
+    assert again == s, f"JSON gives another schedule: {again!r}"
+    assert hash(again) == hash(s)
     assert again.state == s.state, "the replayed schedule has other loops or layouts"
     assert fingerprint(again.outputs, again.steps) == fingerprint(s.outputs, s.steps), "another cache key"
 
@@ -87,19 +90,19 @@ class _Run:
                 self.inputs[tensor.name] = array
         self.references = cora.interpret(list(s.outputs), self.inputs, sizes=self.sizes, lengths=self.lengths)
 
-    def check(self, kernel: Kernel, kept: Kernel) -> None:
+    def check(self, kernel: Kernel, kept: Kernel, ulps: float) -> None:
         """Both kernels, with one worker and with three, twice on one plan."""
         plan = self._plan(kernel, 1)
         first = self._outputs(kernel, plan)
         for reference, array in zip(self.references, first, strict=True):
-            self._check_output(reference, array)
+            self._check_output(reference, array, ulps)
         self._check_same(first, self._outputs(kernel, plan), "the second run of one plan")
         self._check_same(first, self._outputs(kernel, self._plan(kernel, 3)), "a run with 3 workers")
         with_guards = self._outputs(kept, self._plan(kept, 2))
         self._check_same(first, with_guards, "the kernel that keeps every guard")
 
-    def _check_output(self, reference: Reference, array: RaggedArray) -> None:
-        assert_matches(reference, array)
+    def _check_output(self, reference: Reference, array: RaggedArray, ulps: float) -> None:
+        assert_matches(reference, array, ulps=ulps)
         if array.name not in self.s.state.undefined_padding:
             assert_padding_zero(array)
 

@@ -6,6 +6,7 @@ maxima, negatives of inputs), integers stay far from the limits of 32 bits, func
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -48,6 +49,9 @@ class Operators:
         self.dims = dims
         self.sources: list[Source] = []
         self.index_ranges: dict[str, int] = {}
+        # conditions that will stand around the reduction that is being made, and the dims they may use
+        self.outside: list[str] | None = None
+        self.outside_names: set[str] = set()
 
     @property
     def computed(self) -> list[Tensor]:
@@ -62,7 +66,7 @@ class Operators:
         own = [d for d in loops if d not in over]
         body = Body(self, own, over)
         kind: Kind = choices.pick(["float", "float", "float", "int", "bool"])
-        text, wild = body.reduction(kind) if over else (body.value(kind, choices.integer(1, 3)), False)
+        text, wild = body.reduced(kind) if over else (body.value(kind, choices.integer(1, 3)), False)
         stored = {
             "float": [*8 * [""], "float64", "float16", "bfloat16", "float32"],
             "int": [*4 * [""], "int64", "int8"],
@@ -128,10 +132,20 @@ class Operators:
         text = f"{tensor.name}[{', '.join(indices) if indices else '()'}]"
         if tensor.body is not None and dtypes.is_int(tensor.dtype):
             text = f"({text} % 7)"
+        if conditions and self._moved_outside(conditions):
+            return text
         if conditions:
             other = {"float": "-1.5", "int": "3", "bool": "False"}[Source(tensor).kind]
             text = f"cora.where({' & '.join(conditions)}, {text}, {other})"
         return text
+
+    def _moved_outside(self, conditions: list[str]) -> bool:
+        """Whether a reduction around the access stands under its conditions, in place of the access."""
+        names = {name for condition in conditions for name in re.findall(r"\bd\d+\b", condition)}
+        if self.outside is None or not names <= self.outside_names or not self.choices.chance(50):
+            return False
+        self.outside += conditions
+        return True
 
     def _index(
         self, dim: Dim, target: Expr, scope: Sequence[Dim], plain: bool, conditions: list[str]
@@ -144,7 +158,7 @@ class Operators:
             name, extent = chosen.name, self.dims.extent(chosen)
             if plain or target == Const(0) or chance(75):
                 return name
-            match pick(["shift", "shift", "reverse", "halve", "gather"]):
+            match pick(["shift", "shift", "reverse", "halve", "gather", "first"]):
                 case "shift":
                     window = [f"{name} + {d.name} - 1" for d in scope if d.name != name]
                     shifted = pick([f"{name} - 1", f"{name} + 1", f"{name} + 2", f"2 * {name}", *window])
@@ -154,6 +168,9 @@ class Operators:
                     return f"{extent} - 1 - {name}"
                 case "halve":
                     return f"{name} // 2"
+                case "first":
+                    conditions += [] if isinstance(target, Const) else [f"(0 < {extent})"]
+                    return pick(["0", f"{extent} - 1"])
                 case _:
                     return f"{self._gather(scope, 50, conditions)} % {extent}"
         if isinstance(target, Const) and int(target.value) > 0:
@@ -184,16 +201,28 @@ class Body:
         self.over = list(over)
         self.scope = self.own
 
-    def reduction(self, kind: Kind) -> tuple[str, bool]:
-        """A body with one or two reductions, and whether its integers may be anything."""
+    def reduced(self, kind: Kind) -> tuple[str, bool]:
+        """A body with reductions, and whether its integers may be anything."""
+        operators = self.operators
         over = _names(self.over)
         over = over if len(self.over) == 1 else f"[{over}]"
         self.scope = [*self.own, *self.over]
+        operators.outside, operators.outside_names = [], {d.name for d in self.own}
+        text, wild = self._reduction(kind, over)
+        conditions, operators.outside = operators.outside, None
+        self.scope = self.own
+        conditions += [self.condition(1)] if self.choices.chance(10) else []
+        if conditions:
+            other = {"float": "2.5", "int": "-1", "bool": "True"}[kind]
+            text = f"cora.where({' & '.join(conditions)}, {text}, {other})"
+        if kind == "float" and self.choices.chance(40):
+            text = self._float_op(text, self.value("float", 0))
+        return text, wild
+
+    def _reduction(self, kind: Kind, over: str) -> tuple[str, bool]:
         depth = self.choices.integer(0, 2)
         if kind == "bool":
-            inside = self.condition(1)
-            self.scope = self.own
-            return f"{self.choices.integer(0, 2)} < cora.sum({inside}, over={over})", False
+            return f"({self.choices.integer(0, 2)} < cora.sum({self.condition(1)}, over={over}))", False
         if kind == "int":
             return self._int_reduction(over, depth)
         op = self.choices.pick(["sum", "sum", "sum", "max", "min", "mean", "prod"])
@@ -201,9 +230,6 @@ class Body:
         if self.choices.chance(25):
             second = f"cora.sum(abs({self.value('float', 0)}), over={over})"
             text = self.choices.pick([f"{text} / (1 + {second})", f"{text} - {second}"])
-        self.scope = self.own
-        if self.choices.chance(40):
-            text = self._float_op(text, self.value("float", 0))
         return text, False
 
     def _int_reduction(self, over: str, depth: int) -> tuple[str, bool]:
@@ -217,9 +243,8 @@ class Body:
         if op == "prod":
             return f"cora.prod(({value}) % 3 - 1, over={over})", False
         text = f"cora.{op}({value}, over={over})"
-        self.scope = self.own
         if op == "sum":
-            other = self.value("int", 0)
+            other = f"cora.sum({self.value('int', 0)}, over={over})"
             return choices.pick([text, f"{text} + {other}", f"{text} % 5", f"2 * {text}"]), False
         if choices.chance(30):
             return text, True  # the lowest value of the type where nothing is reduced

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.fuzz.case import generate
-from tests.fuzz.check import Refused
+from tests.fuzz.check import RefusedError
 from tests.fuzz.choices import Choices, Seeded
 from tests.fuzz.program import Program
 
@@ -70,7 +70,7 @@ def run_case(seed: int, number: int) -> Result:
         case = generate(Choices(Seeded(f"{seed}:{number}")), program)
         source, steps = case.source, len(case.refused)
         case.run()
-    except Refused as refusal:
+    except RefusedError as refusal:
         outcome, detail = "refused", str(refusal)
     except Exception:  # noqa: BLE001  (any other exception is what the fuzzer looks for)
         outcome, detail = "mismatch", traceback.format_exc()

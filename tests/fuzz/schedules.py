@@ -30,11 +30,31 @@ class Schedules:
             for dim in tensor.dims:
                 if self.choices.chance(20):
                     self._pad_storage(tensor, dim.name)
-        for tensor in tensors:
-            if tensor.body is not None:
-                for _ in range(self.choices.integer(0, 7)):
-                    self._step(tensor)
-                self._last_steps(tensor)
+        operators = [t.name for t in tensors if t.body is not None]
+        for op in operators[:-1]:
+            if self.choices.chance(25):
+                self._try(f"inline({op})")
+        if self.choices.chance(50):  # consumers first, so that the others can be attached to their loops
+            operators.reverse()
+        for op in operators:
+            self._operator(op)
+
+    def _operator(self, name: str) -> None:
+        """Steps for one operator, as it is now, unless it has no loops any more."""
+        if self.choices.chance(40):
+            self._attach(name)
+        own = [t for t in self.schedule.operators if t.name == name]
+        for op in own:
+            for _ in range(self.choices.integer(0, 7)):
+                self._step(op)
+            self._last_steps(op)
+
+    def _attach(self, name: str) -> None:
+        others = [t for t in self.schedule.operators if t.name != name and self._leaves(t)]
+        if others:
+            consumer = self.choices.pick(others)
+            loop = self.choices.pick(self._leaves(consumer)).name
+            self._try(f'compute_at({name}, {consumer.name}, "{loop}")')
 
     def _try(self, step: str) -> bool:
         try:

@@ -105,15 +105,16 @@ def kernel_of(case: Case, schedule: str, guards: Guards = "prove") -> cora.Kerne
 def work_of(case: Case, number: int) -> Work:
     """Batch `number` of a case with its data and references."""
     batch = case.batches[number]
-    rng = np.random.default_rng(number)
-    elements = {t.name: _elements(case, t, batch, rng) for t in case.inputs}
-    return Work(batch, elements, references(case, batch, elements))
-
-
-def references(case: Case, batch: Batch, elements: Mapping[str, Array]) -> tuple[Reference, ...]:
-    """What the interpreter computes for `elements`."""
+    elements = draw(case, batch, number)
     arrays = {t.name: packed_array(t, batch, elements[t.name]) for t in case.inputs}
-    return cora.interpret(case.outputs, arrays, sizes=batch.sizes, lengths=batch.lengths)
+    references = cora.interpret(case.outputs, arrays, sizes=batch.sizes, lengths=batch.lengths)
+    return Work(batch, elements, references)
+
+
+def draw(case: Case, batch: Batch, seed: int) -> dict[str, Array]:
+    """Elements for every input."""
+    rng = np.random.default_rng(seed)
+    return {t.name: _elements(case, t, batch, rng) for t in case.inputs}
 
 
 def run(
@@ -144,12 +145,11 @@ def run(
 
 def check(case: Case, kernel: cora.Kernel, work: Work) -> None:
     """The outputs are those of the interpreter, their padding is zero."""
-    for side in ("end", "begin"):
-        results = run(case, kernel, work.batch, work.elements, side=side)  # type: ignore[arg-type]
-        for reference, array in zip(work.references, results, strict=True):
-            assert_matches(reference, array, ulps=case.ulps)
-            if array.name not in case.undefined_padding:
-                assert_padding_zero(array)
+    results = run(case, kernel, work.batch, work.elements)
+    for reference, array in zip(work.references, results, strict=True):
+        assert_matches(reference, array, ulps=case.ulps)
+        if array.name not in case.undefined_padding:
+            assert_padding_zero(array)
 
 
 def same_bits(a: Sequence[cora.RaggedArray], b: Sequence[cora.RaggedArray]) -> bool:
@@ -193,7 +193,8 @@ def _elements(case: Case, tensor: cora.Tensor, batch: Batch, rng: np.random.Gene
     fill = case.fills.get(tensor.name)
     kind = dtypes.to_numpy(tensor.dtype)
     if fill is not None:
-        return np.asarray(fill(rng, batch, tuples_of(tensor, batch))).astype(kind)
+        with np.errstate(over="ignore"):  # float16 takes large values for infinities
+            return np.asarray(fill(rng, batch, tuples_of(tensor, batch))).astype(kind)
     sizes, lengths = bind(tensor.dims, batch.sizes, batch.lengths, tensor.name)
     count = stored_size(cora.Layout.packed(tensor.dims), Bound(sizes, lengths))
     if dtypes.is_float(tensor.dtype):

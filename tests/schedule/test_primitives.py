@@ -255,9 +255,7 @@ def test_reorder_puts_a_reduction_outside() -> None:
 
 def test_reorder_refuses() -> None:
     s = cora.schedule(H)
-    with refuses(
-        "reorder: loop 'pos' of 'H' runs to lens[batch], so it cannot stand outside loop(s) batch"
-    ):
+    with refuses("reorder: loop 'pos' of 'H' runs to lens[batch], so it cannot stand outside loop(s) batch"):
         s.reorder(H, pos, batch)
     with refuses("reorder: a loop stands twice in batch, batch"):
         s.reorder(H, batch, batch)

@@ -1,4 +1,4 @@
-"""Scores and ids for property tests: few distinct values, so that ties are common, and all kinds of broken ones."""
+"""Scores and ids for property tests: few distinct values, so that ties are common, and broken ones."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -61,11 +61,6 @@ def test_round_trip(policy: DeploymentPolicy) -> None:
     assert str(parse_policy(str(policy))) == str(policy)
 
 
-@given(policies(), policies())
-def test_different_policies_have_different_texts(one: DeploymentPolicy, other: DeploymentPolicy) -> None:
-    assert (str(one) == str(other)) == (one == other) or math.isclose(0.0, 0.0)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -98,9 +93,9 @@ def test_what_is_no_policy_is_refused(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     "make", [lambda: PerShapePolicy(()), lambda: PerShapePolicy((), ""), lambda: ParetoPolicy(())]
 )
-def test_empty_policies_are_refused(make: object) -> None:
+def test_empty_policies_are_refused(make: Callable[[], DeploymentPolicy]) -> None:
     with pytest.raises(UserError, match="expected"):
-        make()  # type: ignore[operator]
+        make()
 
 
 def test_winner_of_a_shape() -> None:

@@ -27,7 +27,11 @@ XI = cora.placeholder("XI", [batch, i, head, j])
 def scores_padded(s: Schedule) -> Schedule:
     """Both ragged dims padded in storage and loop; columns in lanes."""
     s = s.pad_dim("X", "i", 4).pad_dim("X", "j", 16).pad_loop("X", "i", 4).pad_loop("X", "j", 16)
-    s = s.pad_dim("K", "j", 8).split("X", "j", 16, names=("jo", "ji")).reorder("X", "i", "head", "jo", "d", "ji")
+    s = (
+        s.pad_dim("K", "j", 8)
+        .split("X", "j", 16, names=("jo", "ji"))
+        .reorder("X", "i", "head", "jo", "d", "ji")
+    )
     return s.vectorize("X", "ji").fuse("X", "batch", "i", name="f").parallel("X", "f")
 
 
@@ -55,16 +59,20 @@ elementwise = Case(
     (cora.compute("O", [batch, i, head, j], XI[batch, i, head, j] * 0.5 + XI[batch, j, head, i]),),
     rows(16, giant=60),
     {
-        "fused": lambda s: s.pad_dim("O", "j", 8)
-        .pad_loop("O", "j", 8)
-        .fuse("O", "batch", "i", "head", "j", name="f")
-        .vectorize("O", "f", 8)
-        .parallel("O", "f_o"),
-        "padded": lambda s: s.pad_dim("XI", "i", 2)
-        .pad_dim("XI", "j", 4, to_max=True)
-        .pad_dim("O", "i", 4)
-        .vectorize("O", "j", 16)
-        .parallel("O", "batch"),
+        "fused": lambda s: (
+            s.pad_dim("O", "j", 8)
+            .pad_loop("O", "j", 8)
+            .fuse("O", "batch", "i", "head", "j", name="f")
+            .vectorize("O", "f", 8)
+            .parallel("O", "f_o")
+        ),
+        "padded": lambda s: (
+            s.pad_dim("XI", "i", 2)
+            .pad_dim("XI", "j", 4, to_max=True)
+            .pad_dim("O", "i", 4)
+            .vectorize("O", "j", 16)
+            .parallel("O", "batch")
+        ),
     },
 )
 
@@ -98,7 +106,12 @@ def softmax_lanes(s: Schedule) -> Schedule:
 def softmax_padded(s: Schedule) -> Schedule:
     """Everything padded, to different multiples."""
     s = s.pad_dim("A", "pos", 4).pad_loop("top", "pos", 4).pad_dim("weight", "pos", to_max=True)
-    s = s.pad_dim("total", "batch", 4).pad_dim("S", "pos", 8).pad_loop("S", "pos", 8).pad_loop("total", "pos", 32)
+    s = (
+        s.pad_dim("total", "batch", 4)
+        .pad_dim("S", "pos", 8)
+        .pad_loop("S", "pos", 8)
+        .pad_loop("total", "pos", 32)
+    )
     s = s.vectorize("total", "pos", 32)
     return s.fuse("S", "batch", "pos", name="f").vectorize("S", "f", 8).parallel("S", "f_o")
 
@@ -111,7 +124,9 @@ softmax = Case(
     {"A": huge},
     ulps=8,
 )
-softmax_of_normal = Case("softmax_of_normal_scores", (softmax_out,), rows(16), {"softmax_lanes": softmax_lanes}, ulps=8)
+softmax_of_normal = Case(
+    "softmax_of_normal_scores", (softmax_out,), rows(16), {"softmax_lanes": softmax_lanes}, ulps=8
+)
 
 H = cora.size("H")
 h = cora.Dim("h", H)
@@ -126,26 +141,28 @@ norm_out = cora.compute(
 layer_norm = Case(
     "layer_norm",
     (norm_out,),
-    tuple(
-        Batch({"lens": n}, {"M": len(n), "H": w}) for n in hostile(4, giant=50) for w in (1, 16, 31, 64)
-    ),
+    tuple(Batch({"lens": n}, {"M": len(n), "H": w}) for n in hostile(4, giant=50) for w in (1, 16, 31, 64)),
     {
-        "lanes": lambda s: s.vectorize("average", "h", 16)
-        .fuse("average", "batch", "pos", name="f")
-        .parallel("average", "f")
-        .vectorize("variance", "h", 8)
-        .parallel("variance", "batch")
-        .pad_dim("N", "h", 16)
-        .pad_loop("N", "h", 16)
-        .vectorize("N", "h", 16)
-        .fuse("N", "batch", "pos", name="f")
-        .parallel("N", "f"),
-        "padded": lambda s: s.pad_dim("Y", "pos", 4)
-        .pad_dim("average", "pos", 4)
-        .pad_loop("average", "pos", 4)
-        .pad_dim("variance", "pos", to_max=True)
-        .pad_dim("N", "pos", 2)
-        .parallel("N", "batch"),
+        "lanes": lambda s: (
+            s.vectorize("average", "h", 16)
+            .fuse("average", "batch", "pos", name="f")
+            .parallel("average", "f")
+            .vectorize("variance", "h", 8)
+            .parallel("variance", "batch")
+            .pad_dim("N", "h", 16)
+            .pad_loop("N", "h", 16)
+            .vectorize("N", "h", 16)
+            .fuse("N", "batch", "pos", name="f")
+            .parallel("N", "f")
+        ),
+        "padded": lambda s: (
+            s.pad_dim("Y", "pos", 4)
+            .pad_dim("average", "pos", 4)
+            .pad_loop("average", "pos", 4)
+            .pad_dim("variance", "pos", to_max=True)
+            .pad_dim("N", "pos", 2)
+            .parallel("N", "batch")
+        ),
     },
     {"Y": lambda rng, batch, at: 1000.0 + rng.standard_normal(len(at)) * (1 + at[:, 1] % 3)},
     ulps=8,
@@ -158,7 +175,8 @@ row_norm = Case(
             [batch, pos],
             A[batch, pos]
             / cora.sqrt(
-                cora.compute("squares", [batch], cora.sum(A[batch, pos] * A[batch, pos], over=pos))[batch] + 1e-6
+                cora.compute("squares", [batch], cora.sum(A[batch, pos] * A[batch, pos], over=pos))[batch]
+                + 1e-6
             ),
         ),
     ),
@@ -179,18 +197,20 @@ attention = Case(
     (attended,),
     rows(8, giant=40),
     {
-        "tiles": lambda s: scores_padded(s)
-        .vectorize("Xs", "j", 16)
-        .vectorize("peak", "j", 16)
-        .pad_dim("ex", "j", 4)
-        .vectorize("ex", "j", 8)
-        .parallel("ex", "batch")
-        .vectorize("mass", "j", 16)
-        .reorder("mixed", "j", "d")
-        .vectorize("mixed", "d")
-        .fuse("mixed", "batch", "i", "head", name="f")
-        .parallel("mixed", "f")
-        .pad_dim("out", "i", 4),
+        "tiles": lambda s: (
+            scores_padded(s)
+            .vectorize("Xs", "j", 16)
+            .vectorize("peak", "j", 16)
+            .pad_dim("ex", "j", 4)
+            .vectorize("ex", "j", 8)
+            .parallel("ex", "batch")
+            .vectorize("mass", "j", 16)
+            .reorder("mixed", "j", "d")
+            .vectorize("mixed", "d")
+            .fuse("mixed", "batch", "i", "head", name="f")
+            .parallel("mixed", "f")
+            .pad_dim("out", "i", 4)
+        ),
     },
     ulps=16,
 )
@@ -212,26 +232,30 @@ matmul = Case(
         Batch({"m": (6,) * 3, "n": (16,) * 3, "k": (4,) * 3}, {"M": 3}),
     ),
     {
-        "tiles": lambda s: s.split("O", "r", 6, names=("ro", "ri"))
-        .split("O", "c", 16, names=("co", "ci"))
-        .split("O", "t", 4, names=("to", "ti"))
-        .reorder("O", "ro", "co", "to", "ti", "ri", "ci")
-        .unroll("O", "ri")
-        .vectorize("O", "ci")
-        .parallel("O", "batch"),
-        "padded": lambda s: s.pad_dim("F", "t", 4)
-        .pad_dim("G", "t", 2)
-        .pad_dim("G", "c", 16)
-        .pad_dim("O", "r", 4)
-        .pad_dim("O", "c", 16)
-        .pad_loop("O", "r", 4)
-        .pad_loop("O", "c", 16)
-        .pad_loop("O", "t", 4)
-        .split("O", "c", 16, names=("co", "ci"))
-        .reorder("O", "co", "t", "ci")
-        .vectorize("O", "ci")
-        .fuse("O", "batch", "r", name="f")
-        .parallel("O", "f"),
+        "tiles": lambda s: (
+            s.split("O", "r", 6, names=("ro", "ri"))
+            .split("O", "c", 16, names=("co", "ci"))
+            .split("O", "t", 4, names=("to", "ti"))
+            .reorder("O", "ro", "co", "to", "ti", "ri", "ci")
+            .unroll("O", "ri")
+            .vectorize("O", "ci")
+            .parallel("O", "batch")
+        ),
+        "padded": lambda s: (
+            s.pad_dim("F", "t", 4)
+            .pad_dim("G", "t", 2)
+            .pad_dim("G", "c", 16)
+            .pad_dim("O", "r", 4)
+            .pad_dim("O", "c", 16)
+            .pad_loop("O", "r", 4)
+            .pad_loop("O", "c", 16)
+            .pad_loop("O", "t", 4)
+            .split("O", "c", 16, names=("co", "ci"))
+            .reorder("O", "co", "t", "ci")
+            .vectorize("O", "ci")
+            .fuse("O", "batch", "r", name="f")
+            .parallel("O", "f")
+        ),
         "dot": lambda s: s.vectorize("O", "t", 16).fuse("O", "batch", "r", "c", name="f").parallel("O", "f"),
     },
 )

@@ -37,7 +37,12 @@ def fused_storage(s: Schedule) -> Schedule:
 
 def fused_unpadded(s: Schedule) -> Schedule:
     """Lanes that cross rows: row and position come from the maps, lane by lane."""
-    return s.pad_dim("O", "pos", 4).fuse("O", "batch", "pos", name="f").vectorize("O", "f", 32).parallel("O", "f_o")
+    return (
+        s.pad_dim("O", "pos", 4)
+        .fuse("O", "batch", "pos", name="f")
+        .vectorize("O", "f", 32)
+        .parallel("O", "f_o")
+    )
 
 
 def bulk(s: Schedule) -> Schedule:
@@ -143,10 +148,12 @@ convolution = Case(
     ),
     rows(16),
     {
-        "taps_inside": lambda s: s.split("O", "pos", 16, names=("po", "pi"))
-        .reorder("O", "po", "k", "pi")
-        .vectorize("O", "pi")
-        .parallel("O", "batch"),
+        "taps_inside": lambda s: (
+            s.split("O", "pos", 16, names=("po", "pi"))
+            .reorder("O", "po", "k", "pi")
+            .vectorize("O", "pi")
+            .parallel("O", "batch")
+        ),
         "taps_unrolled": lambda s: s.pad_dim("A", "pos", 4).unroll("O", "k").parallel("O", "batch"),
     },
 )
@@ -186,13 +193,15 @@ chain = Case(
     (third,),
     rows(16),
     {
-        "padded_workspace": lambda s: s.pad_dim("first", "pos", 16)
-        .pad_loop("first", "pos", 16)
-        .vectorize("first", "pos", 16)
-        .pad_dim("second", "pos", to_max=True)
-        .vectorize("second", "pos", 8)
-        .vectorize("third", "pos", 8)
-        .parallel("third", "batch"),
+        "padded_workspace": lambda s: (
+            s.pad_dim("first", "pos", 16)
+            .pad_loop("first", "pos", 16)
+            .vectorize("first", "pos", 16)
+            .pad_dim("second", "pos", to_max=True)
+            .vectorize("second", "pos", 8)
+            .vectorize("third", "pos", 8)
+            .parallel("third", "batch")
+        ),
     },
 )
 several = Case(
@@ -200,11 +209,13 @@ several = Case(
     (third, first, second),
     rows(16),
     {
-        "different_layouts": lambda s: s.pad_dim("first", "pos", 8)
-        .pad_dim("second", "batch", 4)
-        .pad_dim("third", "pos", 5, to_max=True)
-        .parallel("third", "batch")
-        .vectorize("second", "pos", 16),
+        "different_layouts": lambda s: (
+            s.pad_dim("first", "pos", 8)
+            .pad_dim("second", "batch", 4)
+            .pad_dim("third", "pos", 5, to_max=True)
+            .parallel("third", "batch")
+            .vectorize("second", "pos", 16)
+        ),
     },
 )
 
@@ -216,24 +227,28 @@ transposition = Case(
     (cora.compute("O", [batch, j, i], T[batch, i, j]),),
     pairs("m", "n", 16),
     {
-        "tiles": lambda s: s.split("O", "j", 4, names=("jo", "ji"))
-        .split("O", "i", 16, names=("io", "ii"))
-        .reorder("O", "jo", "io", "ji", "ii")
-        .vectorize("O", "ii")
-        .parallel("O", "batch"),
+        "tiles": lambda s: (
+            s.split("O", "j", 4, names=("jo", "ji"))
+            .split("O", "i", 16, names=("io", "ii"))
+            .reorder("O", "jo", "io", "ji", "ii")
+            .vectorize("O", "ii")
+            .parallel("O", "batch")
+        ),
         "fused": lambda s: s.fuse("O", "batch", "j", name="f").vectorize("O", "i", 8).parallel("O", "f"),
-        "padded": lambda s: s.pad_dim("T", "i", 4)
-        .pad_dim("T", "j", 8)
-        .pad_dim("O", "j", 2)
-        .pad_dim("O", "i", 16)
-        .pad_loop("O", "i", 16)
-        .pad_loop("O", "j", 2)
-        .fuse("O", "batch", "j", name="f")
-        .vectorize("O", "i", 16)
-        .parallel("O", "f"),
-        "all_fused": lambda s: s.fuse("O", "batch", "j", "i", name="f")
-        .vectorize("O", "f", 16)
-        .parallel("O", "f_o"),
+        "padded": lambda s: (
+            s.pad_dim("T", "i", 4)
+            .pad_dim("T", "j", 8)
+            .pad_dim("O", "j", 2)
+            .pad_dim("O", "i", 16)
+            .pad_loop("O", "i", 16)
+            .pad_loop("O", "j", 2)
+            .fuse("O", "batch", "j", name="f")
+            .vectorize("O", "i", 16)
+            .parallel("O", "f")
+        ),
+        "all_fused": lambda s: (
+            s.fuse("O", "batch", "j", "i", name="f").vectorize("O", "f", 16).parallel("O", "f_o")
+        ),
     },
 )
 
@@ -255,11 +270,13 @@ six = Case(
     ),
     {
         "lanes": lambda s: s.vectorize("O", "j", 16).fuse("O", "batch", "i", name="f").parallel("O", "f"),
-        "padded": lambda s: s.pad_dim("O", "j", 4)
-        .pad_dim("S", "q", 2)
-        .pad_dim("S", "i", 2, to_max=True)
-        .fuse("O", "q", "depth", name="qd")
-        .parallel("O", "batch"),
+        "padded": lambda s: (
+            s.pad_dim("O", "j", 4)
+            .pad_dim("S", "q", 2)
+            .pad_dim("S", "i", 2, to_max=True)
+            .fuse("O", "q", "depth", name="qd")
+            .parallel("O", "batch")
+        ),
     },
 )
 
@@ -269,11 +286,13 @@ dense = Case(
     tuple(Batch({}, {"M": a, "H": b}) for a in (0, 1, 3, 17) for b in (0, 1, 15, 16, 17)),
     {
         "fused": lambda s: s.fuse("O", "batch", "h", name="f").vectorize("O", "f", 16).parallel("O", "f_o"),
-        "tiles": lambda s: s.split("O", "batch", 4, names=("bo", "bi"))
-        .split("O", "h", 16, names=("ho", "hi"))
-        .reorder("O", "bo", "ho", "bi", "hi")
-        .vectorize("O", "hi")
-        .parallel("O", "bo"),
+        "tiles": lambda s: (
+            s.split("O", "batch", 4, names=("bo", "bi"))
+            .split("O", "h", 16, names=("ho", "hi"))
+            .reorder("O", "bo", "ho", "bi", "hi")
+            .vectorize("O", "hi")
+            .parallel("O", "bo")
+        ),
     },
 )
 
@@ -290,12 +309,18 @@ upsampled = Case(
     "upsampled_and_halved",
     (
         cora.compute("U", [batch, rate], A[batch, rate // 2]),
-        cora.compute("L", [batch, cora.Dim("half", (lens[batch] + 1) // 2)], A[batch, 2 * cora.Dim("half", (lens[batch] + 1) // 2)]),
+        cora.compute(
+            "L",
+            [batch, cora.Dim("half", (lens[batch] + 1) // 2)],
+            A[batch, 2 * cora.Dim("half", (lens[batch] + 1) // 2)],
+        ),
     ),
     rows(16),
     {
         "lanes": lambda s: s.vectorize("U", "rate", 16).vectorize("L", "half", 16).parallel("U", "batch"),
-        "fused": lambda s: s.fuse("U", "batch", "rate", name="f").vectorize("U", "f", 16).parallel("U", "f_o"),
+        "fused": lambda s: (
+            s.fuse("U", "batch", "rate", name="f").vectorize("U", "f", 16).parallel("U", "f_o")
+        ),
     },
 )
 

@@ -25,7 +25,10 @@ def _filled(batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
     """No picks from an empty row."""
     return tuple(
         Batch(
-            {"lens": b.lengths["lens"], "picks": [n if c else 0 for n, c in zip(b.lengths["picks"], b.lengths["lens"], strict=True)]},
+            {
+                "lens": b.lengths["lens"],
+                "picks": [n if c else 0 for n, c in zip(b.lengths["picks"], b.lengths["lens"], strict=True)],
+            },
             b.sizes,
         )
         for b in batches
@@ -40,13 +43,15 @@ rows_gathered = Case(
     BATCHES,
     {
         "lanes": lambda s: s.vectorize("O", "p", 16).parallel("O", "batch"),
-        "padded": lambda s: s.pad_dim("idx", "p", 8)
-        .pad_dim("O", "p", 8)
-        .pad_loop("O", "p", 8)
-        .pad_dim("A", "pos", 4)
-        .fuse("O", "batch", "p", name="f")
-        .vectorize("O", "f", 8)
-        .parallel("O", "f_o"),
+        "padded": lambda s: (
+            s.pad_dim("idx", "p", 8)
+            .pad_dim("O", "p", 8)
+            .pad_loop("O", "p", 8)
+            .pad_dim("A", "pos", 4)
+            .fuse("O", "batch", "p", name="f")
+            .vectorize("O", "f", 8)
+            .parallel("O", "f_o")
+        ),
         "fused": lambda s: s.fuse("O", "batch", "p", name="f").vectorize("O", "f", 16).parallel("O", "f_o"),
     },
     {"idx": within_row},
@@ -62,11 +67,13 @@ embedding = Case(
     rows(16, N=7),
     {
         "fused": lambda s: s.pad_dim("O", "h", 8).fuse("O", "batch", "pos", name="f").parallel("O", "f"),
-        "padded": lambda s: s.pad_dim("token", "pos", 4)
-        .pad_dim("O", "pos", 4)
-        .pad_loop("O", "pos", 4)
-        .pad_dim("E", "h", 8)
-        .vectorize("O", "h", 8),
+        "padded": lambda s: (
+            s.pad_dim("token", "pos", 4)
+            .pad_dim("O", "pos", 4)
+            .pad_loop("O", "pos", 4)
+            .pad_dim("E", "h", 8)
+            .vectorize("O", "h", 8)
+        ),
     },
     {"token": lambda rng, batch, at: rng.integers(0, batch.sizes["N"], len(at))},
 )

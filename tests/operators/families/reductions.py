@@ -40,7 +40,9 @@ def near_one(rng: np.random.Generator, batch: Batch, at: Array) -> Array:
 
 def odd_values(rng: np.random.Generator, batch: Batch, at: Array) -> Array:
     """Few values, so many ties; with infinities, signed zeros and, in a third of the rows, NaN."""
-    values = rng.choice([-np.inf, -1.0, -0.0, 0.0, 1.0, 2.0, np.inf], len(at), p=[0.02, 0.3, 0.1, 0.1, 0.3, 0.16, 0.02])
+    values = rng.choice(
+        [-np.inf, -1.0, -0.0, 0.0, 1.0, 2.0, np.inf], len(at), p=[0.02, 0.3, 0.1, 0.1, 0.3, 0.16, 0.02]
+    )
     nan = (rng.random(len(at)) < 0.2) & (at[:, 0] % 3 == 1)
     return np.where(nan, np.nan, values)
 
@@ -62,7 +64,12 @@ def many_lanes(s: Schedule) -> Schedule:
 
 def padded_reduction(s: Schedule) -> Schedule:
     """Loop and storage of the reduced dim padded: the padding holds no values."""
-    return s.pad_dim("A", "pos", 16).pad_loop("O", "pos", 16).split("O", "pos", 4, names=("po", "pi")).unroll("O", "pi")
+    return (
+        s.pad_dim("A", "pos", 16)
+        .pad_loop("O", "pos", 16)
+        .split("O", "pos", 4, names=("po", "pi"))
+        .unroll("O", "pi")
+    )
 
 
 def to_max(s: Schedule) -> Schedule:
@@ -101,30 +108,48 @@ def _ragged(op: str, fill: Fill | None = None) -> Case:
 def _columns(op: str) -> Case:
     """Over the ragged dim, with a dense dim inside."""
     output = cora.compute("O", [batch, h], OPS[op](X[batch, pos, h], over=pos))
-    batches = tuple(Batch({"lens": n}, {"M": len(n), "H": w}) for n in hostile(4, giant=60) for w in (1, 15, 16, 33))
+    batches = tuple(
+        Batch({"lens": n}, {"M": len(n), "H": w}) for n in hostile(4, giant=60) for w in (1, 15, 16, 33)
+    )
     schedules: dict[str, Transform] = {f.__name__: f for f in (columns, columns_outside, column_tiles)}
     if op == "prod":
         del schedules["columns_outside"]
-    return Case(f"{op}_of_columns", (output,), (*batches, Batch({"lens": (2, 3)}, {"M": 2, "H": 0})), schedules, {"X": odd_values} if op != "prod" else {"X": near_one})
+    return Case(
+        f"{op}_of_columns",
+        (output,),
+        (*batches, Batch({"lens": (2, 3)}, {"M": 2, "H": 0})),
+        schedules,
+        {"X": odd_values} if op != "prod" else {"X": near_one},
+    )
 
 
 def _dense(op: str) -> Case:
     """Over the dense dim, a ragged result."""
     output = cora.compute("O", [batch, pos], OPS[op](X[batch, pos, h], over=h))
-    batches = tuple(Batch({"lens": n}, {"M": len(n), "H": w}) for n in hostile(4, giant=60) for w in (0, 1, 16, 17))
+    batches = tuple(
+        Batch({"lens": n}, {"M": len(n), "H": w}) for n in hostile(4, giant=60) for w in (0, 1, 16, 17)
+    )
     schedules: dict[str, Transform] = {
         "fused_rows": lambda s: s.fuse("O", "batch", "pos", name="f").parallel("O", "f"),
-        "padded_rows": lambda s: s.pad_dim("O", "pos", 8)
-        .pad_loop("O", "pos", 4)
-        .pad_dim("X", "h", 8)
-        .split("O", "h", 4)
-        .parallel("O", "batch"),
+        "padded_rows": lambda s: (
+            s.pad_dim("O", "pos", 8)
+            .pad_loop("O", "pos", 4)
+            .pad_dim("X", "h", 8)
+            .split("O", "h", 4)
+            .parallel("O", "batch")
+        ),
     }
     if op in LANES:
-        schedules["lanes"] = (
-            lambda s: s.fuse("O", "batch", "pos", name="f").vectorize("O", "h", 16).parallel("O", "f")
+        schedules["lanes"] = lambda s: (
+            s.fuse("O", "batch", "pos", name="f").vectorize("O", "h", 16).parallel("O", "f")
         )
-    return Case(f"{op}_over_dense", (output,), batches, schedules, {"X": odd_values} if op != "prod" else {"X": near_one})
+    return Case(
+        f"{op}_over_dense",
+        (output,),
+        batches,
+        schedules,
+        {"X": odd_values} if op != "prod" else {"X": near_one},
+    )
 
 
 m, n = cora.lengths("m", batch), cora.lengths("n", batch)
@@ -139,9 +164,17 @@ def _two(op: str) -> Case:
         "fused": lambda s: s.fuse("O", "i", "j", name="f").parallel("O", "batch"),
         "swapped": lambda s: s.reorder("O", "j", "i").parallel("O", "batch"),
         "lanes": lambda s: s.pad_dim("T", "j", 4).vectorize("O", "j", 8).parallel("O", "batch"),
-        "fused_lanes": lambda s: s.fuse("O", "i", "j", name="f").vectorize("O", "f", 16).parallel("O", "batch"),
+        "fused_lanes": lambda s: (
+            s.fuse("O", "i", "j", name="f").vectorize("O", "f", 16).parallel("O", "batch")
+        ),
     }
-    return Case(f"{op}_over_two_ragged", (output,), pairs("m", "n", 8, giant=30), schedules, {"T": near_one} if op == "prod" else {})
+    return Case(
+        f"{op}_over_two_ragged",
+        (output,),
+        pairs("m", "n", 8, giant=30),
+        schedules,
+        {"T": near_one} if op == "prod" else {},
+    )
 
 
 everything = Case(
@@ -154,19 +187,23 @@ everything = Case(
     ),
     rows(16, 32),
     {
-        "fused_lanes": lambda s: s.fuse("S", "batch", "pos", name="f")
-        .vectorize("S", "f", 32)
-        .fuse("E", "batch", "pos", name="f")
-        .bulk_pad("E", "f", 16)
-        .vectorize("E", "f", 16)
-        .vectorize("G", "pos", 16),
-        "padded": lambda s: s.pad_dim("A", "pos", 16)
-        .pad_loop("S", "pos", 8)
-        .fuse("S", "batch", "pos", name="f")
-        .split("S", "f", 4)
-        .pad_loop("G", "pos", 16)
-        .fuse("G", "batch", "pos", name="f")
-        .vectorize("G", "f", 16),
+        "fused_lanes": lambda s: (
+            s.fuse("S", "batch", "pos", name="f")
+            .vectorize("S", "f", 32)
+            .fuse("E", "batch", "pos", name="f")
+            .bulk_pad("E", "f", 16)
+            .vectorize("E", "f", 16)
+            .vectorize("G", "pos", 16)
+        ),
+        "padded": lambda s: (
+            s.pad_dim("A", "pos", 16)
+            .pad_loop("S", "pos", 8)
+            .fuse("S", "batch", "pos", name="f")
+            .split("S", "f", 4)
+            .pad_loop("G", "pos", 16)
+            .fuse("G", "batch", "pos", name="f")
+            .vectorize("G", "f", 16)
+        ),
     },
     batch_dim=None,
 )
@@ -177,7 +214,9 @@ statistics = Case(
         cora.compute(
             "O",
             [batch],
-            cora.max(A[batch, pos], over=pos) - cora.min(A[batch, pos], over=pos) + cora.mean(A[batch, pos], over=pos),
+            cora.max(A[batch, pos], over=pos)
+            - cora.min(A[batch, pos], over=pos)
+            + cora.mean(A[batch, pos], over=pos),
         ),
         cora.compute(
             "P", [batch], cora.argmax(A[batch, pos], over=pos) - cora.argmin(A[batch, pos], over=pos)
@@ -207,25 +246,29 @@ nested = Case(
         Batch({"m": (4, 4), "sub": (7,) * 8}, {"M": 2}),
     ),
     {
-        "fused": lambda s: s.fuse("O", "batch", "i", name="f")
-        .vectorize("O", "w", 16)
-        .parallel("O", "f")
-        .pad_dim("U", "w", 4)
-        .fuse("R", "i", "w", name="g")
-        .vectorize("R", "g", 8)
-        .parallel("R", "batch")
-        .pad_dim("D", "w", 8)
-        .pad_loop("D", "w", 8)
-        .fuse("D", "batch", "i", "w", name="f")
-        .vectorize("D", "f", 8)
-        .parallel("D", "f_o"),
-        "padded": lambda s: s.pad_dim("U", "i", 2, to_max=True)
-        .pad_dim("D", "i", 4)
-        .pad_dim("D", "w", 4)
-        .pad_loop("D", "i", 2)
-        .pad_loop("D", "w", 4)
-        .pad_dim("O", "i", 4)
-        .parallel("D", "batch"),
+        "fused": lambda s: (
+            s.fuse("O", "batch", "i", name="f")
+            .vectorize("O", "w", 16)
+            .parallel("O", "f")
+            .pad_dim("U", "w", 4)
+            .fuse("R", "i", "w", name="g")
+            .vectorize("R", "g", 8)
+            .parallel("R", "batch")
+            .pad_dim("D", "w", 8)
+            .pad_loop("D", "w", 8)
+            .fuse("D", "batch", "i", "w", name="f")
+            .vectorize("D", "f", 8)
+            .parallel("D", "f_o")
+        ),
+        "padded": lambda s: (
+            s.pad_dim("U", "i", 2, to_max=True)
+            .pad_dim("D", "i", 4)
+            .pad_dim("D", "w", 4)
+            .pad_loop("D", "i", 2)
+            .pad_loop("D", "w", 4)
+            .pad_dim("O", "i", 4)
+            .parallel("D", "batch")
+        ),
     },
 )
 

@@ -30,29 +30,34 @@ lower_product = Case(
     ),
     SIDES,
     {
-        "lanes": lambda s: s.vectorize("O", "lower", 16)
-        .parallel("O", "row")
-        .vectorize("T", "lower", 8)
-        .parallel("T", "row"),
-        "fused": lambda s: s.pad_dim("T", "lower", 4)
-        .pad_loop("T", "lower", 4)
-        .fuse("T", "row", "lower", name="f")
-        .vectorize("T", "f", 4)
-        .parallel("T", "f_o")
-        .pad_dim("L", "lower", 4)
-        .pad_loop("O", "lower", 4)
-        .split("O", "lower", 4),
-        "bulk": lambda s: s.fuse("T", "row", "lower", name="f")
-        .bulk_pad("T", "f", 32)
-        .split("T", "f", 32, names=("fo", "fi"))
-        .parallel("T", "fo")
-        .vectorize("T", "fi", 16)
-        .pad_dim("L", "lower", to_max=True),
-        "outer_padded": lambda s: s.pad_dim("T", "row", 4)
-        .pad_loop("T", "row", 4)
-        .pad_dim("T", "lower", 8)
-        .pad_dim("D", "full", 8)
-        .parallel("T", "row"),
+        "lanes": lambda s: (
+            s.vectorize("O", "lower", 16).parallel("O", "row").vectorize("T", "lower", 8).parallel("T", "row")
+        ),
+        "fused": lambda s: (
+            s.pad_dim("T", "lower", 4)
+            .pad_loop("T", "lower", 4)
+            .fuse("T", "row", "lower", name="f")
+            .vectorize("T", "f", 4)
+            .parallel("T", "f_o")
+            .pad_dim("L", "lower", 4)
+            .pad_loop("O", "lower", 4)
+            .split("O", "lower", 4)
+        ),
+        "bulk": lambda s: (
+            s.fuse("T", "row", "lower", name="f")
+            .bulk_pad("T", "f", 32)
+            .split("T", "f", 32, names=("fo", "fi"))
+            .parallel("T", "fo")
+            .vectorize("T", "fi", 16)
+            .pad_dim("L", "lower", to_max=True)
+        ),
+        "outer_padded": lambda s: (
+            s.pad_dim("T", "row", 4)
+            .pad_loop("T", "row", 4)
+            .pad_dim("T", "lower", 8)
+            .pad_dim("D", "full", 8)
+            .parallel("T", "row")
+        ),
     },
     batch_dim=None,
 )
@@ -66,10 +71,12 @@ upper_triangle = Case(
     SIDES,
     {
         "lanes": lambda s: s.vectorize("T", "upper", 16).parallel("T", "row").vectorize("O", "upper", 16),
-        "fused": lambda s: s.pad_dim("T", "upper", 2)
-        .fuse("T", "row", "upper", name="f")
-        .vectorize("T", "f", 16)
-        .parallel("T", "f_o"),
+        "fused": lambda s: (
+            s.pad_dim("T", "upper", 2)
+            .fuse("T", "row", "upper", name="f")
+            .vectorize("T", "f", 16)
+            .parallel("T", "f_o")
+        ),
     },
     batch_dim=None,
 )
@@ -84,16 +91,20 @@ bands = Case(
     BANDS,
     {
         "lanes": lambda s: s.vectorize("T", "band", 16).parallel("T", "row").vectorize("O", "band", 16),
-        "fused": lambda s: s.pad_dim("T", "band", 4)
-        .pad_loop("T", "band", 4)
-        .fuse("T", "row", "band", name="f")
-        .split("T", "f", 4, names=("fo", "fi"))
-        .vectorize("T", "fi")
-        .parallel("T", "fo"),
-        "to_max": lambda s: s.pad_dim("B", "band", 8, to_max=True)
-        .pad_loop("O", "band", 8)
-        .vectorize("O", "band", 8)
-        .parallel("O", "row"),
+        "fused": lambda s: (
+            s.pad_dim("T", "band", 4)
+            .pad_loop("T", "band", 4)
+            .fuse("T", "row", "band", name="f")
+            .split("T", "f", 4, names=("fo", "fi"))
+            .vectorize("T", "fi")
+            .parallel("T", "fo")
+        ),
+        "to_max": lambda s: (
+            s.pad_dim("B", "band", 8, to_max=True)
+            .pad_loop("O", "band", 8)
+            .vectorize("O", "band", 8)
+            .parallel("O", "row")
+        ),
     },
     batch_dim=None,
 )
@@ -121,25 +132,31 @@ causal = Case(
     ),
     causal_cases,
     {
-        "lanes": lambda s: s.vectorize("O", "keys", 8)
-        .parallel("O", "batch")
-        .fuse("R", "batch", "i", name="f")
-        .vectorize("R", "keys", 16)
-        .parallel("R", "f"),
-        "fused": lambda s: s.pad_dim("O", "keys", 4)
-        .pad_loop("O", "keys", 4)
-        .fuse("O", "batch", "i", "keys", name="f")
-        .vectorize("O", "f", 4)
-        .parallel("O", "f_o")
-        .pad_dim("S", "keys", 2)
-        .pad_dim("R", "i", 4),
-        "to_max": lambda s: s.pad_dim("S", "keys", to_max=True)
-        .pad_dim("O", "keys", 8, to_max=True)
-        .pad_dim("O", "i", 2)
-        .pad_loop("O", "i", 2)
-        .pad_loop("O", "keys", 8)
-        .vectorize("O", "keys", 8)
-        .parallel("O", "batch"),
+        "lanes": lambda s: (
+            s.vectorize("O", "keys", 8)
+            .parallel("O", "batch")
+            .fuse("R", "batch", "i", name="f")
+            .vectorize("R", "keys", 16)
+            .parallel("R", "f")
+        ),
+        "fused": lambda s: (
+            s.pad_dim("O", "keys", 4)
+            .pad_loop("O", "keys", 4)
+            .fuse("O", "batch", "i", "keys", name="f")
+            .vectorize("O", "f", 4)
+            .parallel("O", "f_o")
+            .pad_dim("S", "keys", 2)
+            .pad_dim("R", "i", 4)
+        ),
+        "to_max": lambda s: (
+            s.pad_dim("S", "keys", to_max=True)
+            .pad_dim("O", "keys", 8, to_max=True)
+            .pad_dim("O", "i", 2)
+            .pad_loop("O", "i", 2)
+            .pad_loop("O", "keys", 8)
+            .vectorize("O", "keys", 8)
+            .parallel("O", "batch")
+        ),
     },
 )
 
@@ -160,12 +177,14 @@ negative = Case(
         Batch({"a": (0, 0), "b": (9, 1)}, {"M": 2}),
     ),
     {
-        "fused": lambda s: s.pad_dim("O", "x", 8)
-        .pad_loop("O", "x", 8)
-        .fuse("O", "batch", "x", name="f")
-        .vectorize("O", "f", 8)
-        .parallel("O", "f_o")
-        .vectorize("P", "x", 16),
+        "fused": lambda s: (
+            s.pad_dim("O", "x", 8)
+            .pad_loop("O", "x", 8)
+            .fuse("O", "batch", "x", name="f")
+            .vectorize("O", "f", 8)
+            .parallel("O", "f_o")
+            .vectorize("P", "x", 16)
+        ),
         "padded": lambda s: s.pad_dim("N", "x", 4).pad_loop("P", "x", 4).pad_dim("O", "x", to_max=True),
     },
 )
@@ -184,18 +203,22 @@ simplex = Case(
     ),
     rows(4, giant=12),
     {
-        "fused": lambda s: s.fuse("O", "batch", "i1", "i2", "i3", name="f")
-        .vectorize("O", "f", 16)
-        .parallel("O", "f_o")
-        .fuse("R", "i1", "i2", name="g")
-        .vectorize("R", "i3", 4)
-        .parallel("R", "batch"),
-        "padded": lambda s: s.pad_dim("O", "i3", 2)
-        .pad_dim("O", "i1", 3)
-        .pad_dim("C", "i2", 4)
-        .pad_loop("O", "i3", 2)
-        .fuse("O", "batch", "i1", name="f")
-        .parallel("O", "f"),
+        "fused": lambda s: (
+            s.fuse("O", "batch", "i1", "i2", "i3", name="f")
+            .vectorize("O", "f", 16)
+            .parallel("O", "f_o")
+            .fuse("R", "i1", "i2", name="g")
+            .vectorize("R", "i3", 4)
+            .parallel("R", "batch")
+        ),
+        "padded": lambda s: (
+            s.pad_dim("O", "i3", 2)
+            .pad_dim("O", "i1", 3)
+            .pad_dim("C", "i2", 4)
+            .pad_loop("O", "i3", 2)
+            .fuse("O", "batch", "i1", name="f")
+            .parallel("O", "f")
+        ),
     },
 )
 

@@ -118,10 +118,14 @@ flag = cora.placeholder("flag", [batch, pos], dtype="bool")
 mixed = Case(
     "mixed_types",
     (
-        cora.compute("a", [batch, pos], f16[batch, pos] + bf16[batch, pos] * i8[batch, pos], dtype="bfloat16"),
+        cora.compute(
+            "a", [batch, pos], f16[batch, pos] + bf16[batch, pos] * i8[batch, pos], dtype="bfloat16"
+        ),
         cora.compute("b", [batch, pos], f64[batch, pos] * f32[batch, pos] + i64[batch, pos]),
         cora.compute("c", [batch, pos], cora.cast(f32[batch, pos] * 100.0, "int32"), dtype="int32"),
-        cora.compute("e", [batch, pos], cora.where(flag[batch, pos], i32[batch, pos], i8[batch, pos]), dtype="int8"),
+        cora.compute(
+            "e", [batch, pos], cora.where(flag[batch, pos], i32[batch, pos], i8[batch, pos]), dtype="int8"
+        ),
         cora.compute("g", [batch, pos], f32[batch, pos] * i32[batch, pos], dtype="float16"),
         cora.compute("k", [batch, pos], cora.cast(i64[batch, pos], "float64") / 3.0, dtype="float32"),
         cora.compute("n", [batch], cora.sum(flag[batch, pos], over=pos)),
@@ -173,7 +177,9 @@ def _functions(dtype: str) -> Case:
         "Divide": 1.0 / a,
     }
     outputs = tuple(cora.compute(n, [batch, pos], body, dtype=dtype) for n, body in bodies.items())
-    return Case(f"functions_{dtype}", outputs, BATCHES, {"lanes": lanes, "padded": padded}, {"A": wide_range}, ulps=8)
+    return Case(
+        f"functions_{dtype}", outputs, BATCHES, {"lanes": lanes, "padded": padded}, {"A": wide_range}, ulps=8
+    )
 
 
 CASES = (

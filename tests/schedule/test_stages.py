@@ -1,0 +1,135 @@
+"""inline and compute_at: what they refuse, and that every way to stage a softmax gives the interpreter's values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cora
+from cora.schedule.default import default_schedule
+from cora.schedule.schedule import Schedule
+from tests.reference import assert_matches
+
+SETTINGS = cora.Settings(cache=False)
+HOSTILE = ([], [0, 0], [0, 3, 0, 0], [1], [15, 16, 17], [33, 1, 1, 1], [8, 8])
+
+M = cora.size("M")
+batch = cora.Dim("batch", M)
+lens = cora.lengths("lens", batch)
+i = cora.Dim("i", lens[batch])
+j = cora.Dim("j", lens[batch])
+h = cora.Dim("h", 3)
+
+X = cora.placeholder("X", [batch, i, h, j])
+m = cora.compute("m", [batch, i, h], cora.max(X[batch, i, h, j], over=j))
+e = cora.compute("e", [batch, i, h, j], cora.exp(X[batch, i, h, j] - m[batch, i, h]))
+z = cora.compute("z", [batch, i, h], cora.sum(e[batch, i, h, j], over=j))
+P = cora.compute("P", [batch, i, h, j], e[batch, i, h, j] / z[batch, i, h])
+
+A = cora.placeholder("A", [batch, i])
+B = cora.compute("B", [batch, i], A[batch, i] + 1.0)
+C = cora.compute("C", [batch, i], B[batch, i] * 3.0)
+S = cora.compute("S", [batch], cora.sum(A[batch, i], over=i))
+T = cora.compute("T", [batch], cora.tanh(S[batch]) + 1.0)
+
+
+def check(s: Schedule, source: cora.Tensor) -> cora.Kernel:
+    """The schedule, with guards removed and kept, on hostile lengths and NaN-filled outputs."""
+    kernel = cora.build(s, settings=SETTINGS)
+    careful = cora.build(s, settings=cora.Settings(cache=False, guards="keep"))
+    rng = np.random.default_rng(0)
+    for lengths in HOSTILE:
+        x = cora.RaggedArray.empty(source, {"lens": lengths}, {"M": len(lengths)})
+        x.values[:] = rng.standard_normal(x.values.size) * 4
+        reference = cora.interpret(s.outputs[0], [x])
+        results = []
+        for k in (kernel, careful):
+            plan = cora.plan(k, lens=lengths, threads=2)
+            sizes = {"M": len(lengths)}
+            out = cora.RaggedArray.empty(s.outputs[0], {"lens": lengths}, sizes, fill=np.nan)
+            results.append(k.run(plan, x, outputs={s.outputs[0].name: out}))
+            assert_matches(reference, results[-1])
+        assert results[0].values.tobytes() == results[1].values.tobytes()
+    return kernel
+
+
+@pytest.mark.parametrize("loop", [batch, i, h], ids=lambda d: d.name)
+def test_softmax_with_all_stages_at_one_loop(loop: cora.Dim) -> None:
+    s = cora.schedule(P)
+    for op in (z, e, m):
+        s = s.compute_at(op, P, loop)
+    for op in (m, e, z, P):
+        s = s.vectorize(op, j, lanes=16)
+    kernel = check(s.parallel(P, batch), X)
+    assert kernel.ir("lowered").count("# parallel") == 1
+
+
+def test_softmax_with_stages_at_different_loops() -> None:
+    s = cora.schedule(P).compute_at(z, P, i).compute_at(e, P, i).compute_at(m, e, h)
+    check(s.vectorize(e, j), X)
+
+
+def test_default_schedule_brings_the_stages_of_softmax_together() -> None:
+    s = default_schedule(cora.schedule(P))
+    assert s.state.attached == {"m": ("P", "h"), "e": ("P", "h"), "z": ("P", "h")}
+    check(s, X)
+
+
+def test_inline_of_an_elementwise_operator() -> None:
+    s = cora.schedule(C).inline(B)
+    assert [t.name for t in s.operators] == ["C"]
+    assert str(s.operators[0].body) == "(A[batch, i] + 1.0) * 3.0"
+    kernel = check(s.fuse(C, batch, i, name="f").vectorize(C, "f"), A)
+    assert [slot.tensor.name for slot in kernel.artifact.slots] == ["A", "C"]
+
+
+def test_inline_of_a_reduction_makes_an_epilogue() -> None:
+    s = cora.schedule(T).inline(S)
+    assert [leaf.name for leaf in s.nest(T).leaves] == ["batch", "i"]
+    check(s.vectorize(T, i).parallel(T, batch), A)
+
+
+def test_inline_of_a_shift_keeps_the_condition() -> None:
+    shifted = cora.compute("D", [batch, i], cora.where(i > 0, B[batch, i - 1], 0.0))
+    check(cora.schedule(shifted).inline(B), A)
+
+
+def test_attached_loops_have_names_of_their_own() -> None:
+    s = cora.schedule(P).compute_at(z, P, h)
+    assert [leaf.name for leaf in s.nest(z).leaves] == ["j"]
+    assert {str(v) for v in s.nest(z).values.values()} == {"batch", "i", "h", "j_z"}
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        (lambda s: s.inline(P), "'P' is an output"),
+        (lambda s: s.vectorize(e, j).inline(e), "'e' is scheduled already"),
+        (lambda s: s.inline(m), "'m' reduces over 'j', and 'e' has a loop over it too"),
+        (lambda s: s.inline(e).vectorize(e, j), "operator 'e' is inlined"),
+        (lambda s: s.compute_at(m, P, h), "'e' also reads it, outside that loop"),
+        (lambda s: s.compute_at(P, P, h), "nothing reads it|reads it"),
+        (lambda s: s.compute_at(m, e, "k"), "no loop 'k'"),
+        (lambda s: s.compute_at(e, z, j), "stands inside a reduction|also reads it"),
+        (lambda s: s.compute_at(z, P, h).split(P, h, 2), "the loops down to it cannot change"),
+        (lambda s: s.parallel(P, batch).compute_at(z, P, batch), "attach first"),
+    ],
+)
+def test_refusals(steps: object, message: str) -> None:
+    with pytest.raises(cora.ScheduleError, match=message):
+        steps(cora.schedule(P))  # type: ignore[operator]
+
+
+def test_a_parallel_loop_may_not_compute_the_same_elements_twice() -> None:
+    total = cora.compute("total", [batch], cora.sum(A[batch, i], over=i))
+    share = cora.compute("share", [batch, i], A[batch, i] / total[batch])
+    s = cora.schedule(share).compute_at(total, share, i).parallel(share, i)
+    with pytest.raises(cora.ScheduleError, match="several iterations of the parallel loop 'i'"):
+        cora.build(s, settings=SETTINGS)
+    check(cora.schedule(share).compute_at(total, share, batch).parallel(share, batch), A)
+    check(cora.schedule(share).compute_at(total, share, i).parallel(share, batch), A)
+
+
+def test_stages_go_to_json_and_back() -> None:
+    s = default_schedule(cora.schedule(P))
+    assert cora.from_json([P], s.to_json()) == s
