@@ -4,8 +4,9 @@ Define operators over dimensions whose size depends on other dimensions, schedul
 them on every batch. The public program is in the README; the architecture in docs/architecture.md.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from cora.errors import CoraError, InternalError, ScheduleError, UnsupportedError, UserError
-from cora.interp import interpret
 from cora.ir.tensor import Tensor
 from cora.lang.define import compute, lengths, placeholder, size
 from cora.lang.define import dim as Dim  # noqa: N812  (it makes a Dim, as a constructor would)
@@ -41,7 +42,20 @@ from cora.settings import Settings
 from cora.storage.array import RaggedArray, ragged
 from cora.storage.layout import Layout, Pad
 
+if TYPE_CHECKING:
+    from cora.interp import interpret
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """The interpreter, when it is first asked for: running kernels does not need it."""
+    if name == "interpret":
+        from cora.interp import interpret
+
+        return interpret
+    raise AttributeError(f"module 'cora' has no attribute '{name}'")
+
 
 __all__ = [
     "CoraError",

@@ -26,6 +26,7 @@ from cora.ir.expr import (
 from cora.ir.simplify import simplify
 from cora.ir.tensor import Tensor
 from cora.ir.visit import children, free_dims, substitute, walk
+from cora.lower.records import IndexCheck
 from cora.prove import Context, Outcome, Prover, Range
 
 
@@ -41,19 +42,6 @@ class Use:
     path: tuple[Expr, ...]
     dims: tuple[Dim, ...]
     early: bool
-
-
-@dataclass(frozen=True, slots=True)
-class IndexCheck:
-    """An index read from data: `0 <= index < extent` must hold for all valid values of `dims` where `path` holds."""
-
-    operator: str
-    tensor: str
-    dim: str
-    index: Expr
-    extent: Expr
-    path: tuple[Expr, ...]
-    dims: tuple[Dim, ...]
 
 
 def uses_of(
@@ -133,7 +121,7 @@ def _holds(tensor: Tensor, access: Access, dim: Dim, goal: Expr, context: Contex
     if proof.outcome is Outcome.REFUTED:
         raise UserError(
             f"compute '{tensor.name}': the access {access} can leave dim '{dim.name}' of '{access.tensor.name}': "
-            f"{goal} fails at {proof.reason}; put it in cora.where(condition, access, other) with a condition that "
+            f"{goal} is {proof.reason}; put it in cora.where(condition, access, other) with a condition that "
             "excludes this"
         )
     return proof.outcome is Outcome.PROVED

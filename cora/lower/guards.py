@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cora.ir.expr import Const, Expr
 from cora.ir.simplify import Simplifier
+from cora.lower.records import Guard
 from cora.prove import Context, Outcome, Proof, Prover
 from cora.settings import Settings
-
-
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """One guard of a kernel: where it stands, its condition, and what became of it."""
-
-    operator: str
-    where: str
-    condition: str
-    kept: bool
-    method: str
-    reason: str
-
-    def __str__(self) -> str:
-        state = "kept   " if self.kept else "removed"
-        why = f"{self.method}: {self.reason}" if self.reason else self.method
-        return f"{state} {self.where}: {self.condition}   [{why}]"
 
 
 class Guards:

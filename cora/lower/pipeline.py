@@ -23,13 +23,14 @@ from cora.ir.expr import Access, Expr, Read, Size
 from cora.ir.stmt import Buffer, Function, LoopKind, Stmt, block, map_stmt
 from cora.ir.tensor import Tensor
 from cora.ir.visit import free_vars, walk
-from cora.lower.access import IndexCheck, check_accesses, violations
+from cora.lower.access import check_accesses, violations
 from cora.lower.guards import Guards
 from cora.lower.hoist import hoist
 from cora.lower.loops import WORKERS, make_loops, worker_of
 from cora.lower.operation import context_of, make_operation
 from cora.lower.padding import zero_fill
 from cora.lower.program import Lowered
+from cora.lower.records import IndexCheck
 from cora.lower.tables import TableReader, Tables
 from cora.lower.tails import cut_tails
 from cora.prove import Prover, Range

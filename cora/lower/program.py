@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from cora.ir.stmt import Buffer, Function, Stmt
 from cora.ir.tensor import Tensor
 from cora.ir.ufun import UFun
-from cora.lower.access import IndexCheck
-from cora.lower.guards import Guard
+from cora.lower.records import Guard, IndexCheck
 from cora.schedule.nest import LoopNest
 from cora.storage.layout import Layout
 

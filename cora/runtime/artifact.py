@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from cora.errors import InternalError
 from cora.ir.fingerprint import fingerprint
@@ -13,13 +13,14 @@ from cora.ir.printer import show_stmt
 from cora.ir.stmt import Function
 from cora.ir.tensor import Tensor
 from cora.ir.ufun import UFun, constant_function
-from cora.lower.access import IndexCheck
-from cora.lower.guards import Guard
-from cora.lower.program import Lowered
+from cora.lower.records import Guard, IndexCheck
 from cora.prelude import PreludeSpec, specify
 from cora.schedule.nest import LoopNest
 from cora.storage.layout import Layout
 from cora.storage.offsets import table_offset, table_size
+
+if TYPE_CHECKING:
+    from cora.lower.program import Lowered
 
 Role = Literal["input", "output", "workspace"]
 

@@ -13,7 +13,6 @@ from cora.codegen.target import FEATURES, HostTarget, resolve
 from cora.errors import UnsupportedError, UserError
 from cora.ir.fingerprint import fingerprint
 from cora.ir.tensor import Tensor
-from cora.lower.pipeline import lower
 from cora.prelude import PreludeSpec, object_code
 from cora.runtime.artifact import Artifact, make_artifact
 from cora.runtime.code import Code, LibraryCode, MemoryCode, load_library, private_copy, write_atomically
@@ -105,7 +104,8 @@ class _Built:
     """A program compiled now, in this process."""
 
     def __init__(self, scheduled: Schedule, host: HostTarget, settings: Settings, name: str) -> None:
-        from cora.codegen.build import compile_functions
+        from cora.codegen.build import compile_functions  # a cached kernel needs none of this
+        from cora.lower.pipeline import lower
 
         check_names(scheduled.tensors)
         lowered = lower(scheduled, settings, name)

@@ -37,13 +37,15 @@ def object_code(family: TileFamily, cpu: str, features: str) -> bytes:
     architecture. The same arguments give the same bytes. Raises UserError if `features` excludes what
     the family needs, or if "native" is of another architecture.
     """
-    return bytes(_machine(family, cpu, features).emit_object(_parsed(family)))
+    machine = _machine(family, cpu, features)
+    return bytes(machine.emit_object(_parsed(family, machine)))
 
 
 @cache
 def assembly(family: TileFamily, cpu: str, features: str) -> str:
     """What `object_code` contains, as assembly."""
-    return str(_machine(family, cpu, features).emit_assembly(_parsed(family)))
+    machine = _machine(family, cpu, features)
+    return str(machine.emit_assembly(_parsed(family, machine)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ def jit(family: TileFamily) -> LoadedTiles:
         codemodel="jitdefault",
         jit=True,
     )
-    engine = binding.create_mcjit_compiler(_parsed(family), machine)
+    engine = binding.create_mcjit_compiler(_parsed(family, machine), machine)
     engine.finalize_object()
     kind = ctypes.CFUNCTYPE(ctypes.c_int32, *(_CTYPES[t] for t in ARGUMENTS.values()))
     return LoadedTiles(family, kind(engine.get_function_address(SYMBOL)), engine)
@@ -116,10 +118,12 @@ def _machine(family: TileFamily, cpu: str, features: str) -> Any:
     )
 
 
-def _parsed(family: TileFamily) -> Any:
-    """The module of `family`, checked by LLVM; no pass has to run over it."""
+def _parsed(family: TileFamily, machine: Any) -> Any:
+    """The module of `family` for `machine`, checked by LLVM; no pass has to run over it."""
     from llvmlite import binding
 
     module = binding.parse_assembly(module_text(family))
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
     module.verify()
     return module

@@ -78,9 +78,10 @@ class _MaskVector:
 
 @dataclass(frozen=True, slots=True)
 class _ClampedLanes:
-    """No masks: lane i goes to element min(i, nrem - 1), which is always there.
+    """No masks: lane i is element min(i, nrem - 1), which is always there.
 
-    Stores go from the last lane to the first, so that an element's own lane comes last.
+    So the lanes beyond are copies of the last valid one, in every vector that takes part, and in the
+    result: all of them are stored to the same element, in any order.
     """
 
     align: int
@@ -97,7 +98,7 @@ class _ClampedLanes:
 
     def store(self, w: Writer, kind: str, address: str, value: str) -> None:
         element = _element(kind)
-        for lane, index in reversed(list(enumerate(self.indices))):
+        for lane, index in enumerate(self.indices):
             place = w.value(f"getelementptr {element}, ptr {address}, i64 {index}")
             scalar = w.value(f"extractelement {kind} {value}, i32 {lane}")
             w.do(f"store {element} {scalar}, ptr {place}, align {self.align}")

@@ -1,4 +1,4 @@
-"""`python -m tests.docs [page ...]`: write what the programs print now into the pages, where it does not fit."""
+"""`python -m tests.docs [page ...]`: write what the programs print now into the pages, where it differs."""
 
 from __future__ import annotations
 

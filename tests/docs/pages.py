@@ -1,8 +1,8 @@
 """The pages of the documentation as programs.
 
-Every block fenced as `python` runs, those of one page in one namespace, in order. A block fenced as `text` that
-follows such a block directly is what it prints. A line `...` in it stands for any lines, `...` within a line for
-any text. Other fences (`sh`, and `text` elsewhere) only illustrate.
+Every block fenced as `python` runs, those of one page in one namespace, in order. A block fenced as `text`
+that follows such a block directly is what it prints. A line `...` in it stands for any lines, `...` within a
+line for any text. Other fences (`sh`, and `text` elsewhere) only illustrate.
 """
 
 from __future__ import annotations

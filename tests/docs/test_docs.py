@@ -19,7 +19,8 @@ def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for block, printed in outputs(page, page.read_text()):
         if block.promised is not None and not fits(block.promised, printed):
             pytest.fail(
-                f"{page.name}, line {block.line}: the page says\n{block.promised}\nbut this is printed\n{printed}\n"
+                f"{page.name}, line {block.line}: the page says\n{block.promised}\n"
+                f"but this is printed\n{printed}\n"
                 "(`python -m tests.docs` writes it into the page, if that is right)"
             )
 

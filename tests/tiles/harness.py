@@ -16,8 +16,6 @@ from tests.guard_pages import guarded
 Array = np.ndarray[Any, Any]
 Side = Literal["begin", "end"]
 
-#: A multiple of the page size: such an array has an inaccessible page on both sides.
-ARENA_ELEMENTS = 1 << 14
 EPSILON = float(np.finfo(np.float32).eps)
 
 #: Every legal combination.
@@ -58,21 +56,25 @@ class View:
 
 @dataclass
 class Memory:
-    """An arena for each operand. What belongs to no operand is NaN, and must be when a call is over."""
+    """An arena for each operand. What belongs to no operand is NaN, and must be when a call is over.
+
+    elements: of an arena; whole pages, so that there is an inaccessible page on both sides.
+    """
 
     side: Side
+    elements: int
     arenas: dict[str, Array] = field(default_factory=dict)
 
     def place(self, name: str, data: Array, row: int, column: int = 1) -> View:
         """Put a matrix into the arena `name`; its first or last element touches the inaccessible page."""
         if name not in self.arenas:
-            self.arenas[name] = guarded(np.empty(ARENA_ELEMENTS, np.float32))
+            self.arenas[name] = guarded(np.empty(self.elements, np.float32))
         arena = self.arenas[name]
         arena[:] = np.nan
         rows, columns = data.shape
         used = (rows - 1) * row + (columns - 1) * column + 1 if data.size else 0
-        assert used <= ARENA_ELEMENTS
-        part = arena[ARENA_ELEMENTS - used :] if self.side == "end" else arena[:used]
+        assert used <= self.elements
+        part = arena[self.elements - used :] if self.side == "end" else arena[:used]
         view = np.lib.stride_tricks.as_strided(part, data.shape, (4 * row, 4 * column))
         view[...] = data
         return View(view, row, column)
@@ -85,10 +87,13 @@ class Memory:
 class Runner:
     """Runs calls of one family and compares each with float64 arithmetic."""
 
-    def __init__(self, tiles: LoadedTiles) -> None:
+    def __init__(self, tiles: LoadedTiles, elements: int = 1 << 12) -> None:
         self.tiles = tiles
         self.family: TileFamily = tiles.family
-        self._memory: dict[Side, Memory] = {"begin": Memory("begin"), "end": Memory("end")}
+        self._memory: dict[Side, Memory] = {
+            "begin": Memory("begin", elements),
+            "end": Memory("end", elements),
+        }
         self._random = np.random.default_rng(7)
 
     def check(self, call: Call) -> Array:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from cora.tune import Score
 
 BROKEN = (math.nan, math.inf, -math.inf, -1.0)
+
+#: The same examples in every run, however slow the machine.
+steady = settings(deadline=None, derandomize=True)
 
 #: Finite, non-negative.
 costs = st.one_of(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cora.errors import UserError
 from cora.tune import confirmation_count
+from tests.tune.strategies import steady
 
 counts = st.integers(0, 10**6)
 uncertainties = st.floats(0, allow_nan=False)
@@ -27,6 +28,7 @@ def test_the_budget_is_never_exceeded() -> None:
     assert [confirmation_count(9, 0.1, budget) for budget in (0, 8, 17, 18, 19)] == [0, 8, 17, 18, 18]
 
 
+@steady
 @given(counts, st.floats(0), counts)
 def test_the_count_lies_between_zero_and_the_budget(base: int, uncertainty: float, budget: int) -> None:
     count = confirmation_count(base, uncertainty, budget)
@@ -34,6 +36,7 @@ def test_the_count_lies_between_zero_and_the_budget(base: int, uncertainty: floa
     assert count in {base, 2 * base, 3 * base, budget}
 
 
+@steady
 @given(counts, uncertainties, uncertainties, counts)
 def test_noisier_never_means_fewer(base: int, one: float, other: float, budget: int) -> None:
     low, high = sorted((one, other))

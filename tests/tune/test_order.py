@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from cora.errors import UserError
 from cora.tune import fnv1a_64, seeded_order
+from tests.tune.strategies import steady
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ def test_the_order_never_changes() -> None:
     ]
 
 
+@steady
 @given(names, seeds, st.randoms(use_true_random=False))
 def test_a_permutation_that_depends_on_ids_and_seed_alone(
     ids: list[str], seed: int, rng: random.Random
@@ -72,6 +74,7 @@ def test_a_permutation_that_depends_on_ids_and_seed_alone(
     assert seeded_order(iter(candidates), seed) == order
 
 
+@steady
 @given(names, st.text(max_size=6), seeds)
 def test_a_further_candidate_does_not_move_the_others(ids: list[str], more: str, seed: int) -> None:
     order = [c.id for c in seeded_order(map(Named, {*ids, more}), seed)]
@@ -80,6 +83,7 @@ def test_a_further_candidate_does_not_move_the_others(ids: list[str], more: str,
     ]
 
 
+@steady
 @given(st.lists(st.sampled_from("abc"), max_size=8), seeds)
 def test_repeated_ids_are_kept(ids: list[str], seed: int) -> None:
     assert sorted(c.id for c in seeded_order(map(Named, ids), seed)) == sorted(ids)

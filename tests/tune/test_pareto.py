@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cora.tune import Score, dominates, pareto_frontier, select_best
-from tests.tune.strategies import scores, usable_scores
+from tests.tune.strategies import scores, steady, usable_scores
 
 
 def test_example() -> None:
@@ -19,6 +19,7 @@ def test_example() -> None:
     assert pareto_frontier([c, *dominated, twin, a, b]) == (a, b, twin, c)
 
 
+@steady
 @given(scores())
 def test_frontier_is_what_no_usable_score_dominates(found: list[Score]) -> None:
     usable = [s for s in found if s.usable]
@@ -27,6 +28,7 @@ def test_frontier_is_what_no_usable_score_dominates(found: list[Score]) -> None:
     assert len(pareto_frontier(found)) == len(expected)
 
 
+@steady
 @given(scores(), st.randoms(use_true_random=False))
 def test_frontier_is_sorted_whatever_the_order(found: list[Score], rng: random.Random) -> None:
     frontier = pareto_frontier(found)
@@ -35,6 +37,7 @@ def test_frontier_is_sorted_whatever_the_order(found: list[Score], rng: random.R
     assert pareto_frontier(iter(found)) == frontier
 
 
+@steady
 @given(usable_scores())
 def test_secondary_strictly_decreases_from_cost_to_cost(found: list[Score]) -> None:
     for a, b in pairwise(pareto_frontier(found)):
@@ -45,6 +48,7 @@ def test_secondary_strictly_decreases_from_cost_to_cost(found: list[Score]) -> N
             assert a.secondary > b.secondary
 
 
+@steady
 @given(usable_scores())
 def test_what_is_off_the_frontier_is_dominated_by_a_point_on_it(found: list[Score]) -> None:
     frontier = pareto_frontier(found)
@@ -52,6 +56,7 @@ def test_what_is_off_the_frontier_is_dominated_by_a_point_on_it(found: list[Scor
         assert any(dominates(o, score) for o in frontier)
 
 
+@steady
 @given(usable_scores())
 def test_dominance_is_a_strict_partial_order(found: list[Score]) -> None:
     for a in found:
@@ -62,6 +67,7 @@ def test_dominance_is_a_strict_partial_order(found: list[Score]) -> None:
                 assert dominates(a, c) or not (dominates(a, b) and dominates(b, c))
 
 
+@steady
 @given(usable_scores())
 def test_the_winner_without_a_threshold_is_on_the_frontier(found: list[Score]) -> None:
     assert select_best(found, 0.0) in pareto_frontier(found)

@@ -18,7 +18,7 @@ from cora.tune import (
     pareto_frontier,
     parse_policy,
 )
-from tests.tune.strategies import ids, usable_scores
+from tests.tune.strategies import ids, steady, usable_scores
 
 names = st.one_of(ids, st.text(min_size=1, max_size=5))
 
@@ -55,6 +55,7 @@ def test_text(policy: DeploymentPolicy, text: str) -> None:
     assert parse_policy(text) == policy
 
 
+@steady
 @given(policies())
 def test_round_trip(policy: DeploymentPolicy) -> None:
     assert parse_policy(str(policy)) == policy
@@ -104,6 +105,7 @@ def test_winner_of_a_shape() -> None:
     assert PerShapePolicy(policy.winners, "c").winner("s3") == "c"
 
 
+@steady
 @given(usable_scores(), st.integers(-1, 5))
 def test_winner_within_a_limit_is_the_fastest_that_fits(found: list[Score], limit: int) -> None:
     winner = ParetoPolicy.of(pareto_frontier(found)).winner(limit)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cora.tune import Score, score_samples
-from tests.tune.strategies import BROKEN, costs, samples
+from tests.tune.strategies import BROKEN, costs, samples, steady
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,7 @@ def test_median(values: list[float], median: float) -> None:
     assert score_samples(values, id="c", secondary=7.0) == Score(median, 7.0, "c")
 
 
+@steady
 @given(st.lists(samples), st.randoms(use_true_random=False))
 def test_score_is_the_median_of_the_usable_samples(values: list[float], rng: random.Random) -> None:
     usable = sorted(x for x in values if math.isfinite(x) and x >= 0)
@@ -46,6 +47,7 @@ def test_score_is_the_median_of_the_usable_samples(values: list[float], rng: ran
         assert math.isnan(score.primary)
 
 
+@steady
 @given(st.lists(costs, min_size=1), st.lists(st.sampled_from(BROKEN)))
 def test_broken_samples_change_nothing(good: list[float], broken: list[float]) -> None:
     assert score_samples(good + broken, id="c") == score_samples(good, id="c")

@@ -17,7 +17,7 @@ from cora.tune import (
     exhaustive_scores,
     score_samples,
 )
-from tests.tune.strategies import samples
+from tests.tune.strategies import samples, steady
 
 Build = BuiltCandidate[list[float]] | RejectedCandidate
 
@@ -53,6 +53,7 @@ def test_example() -> None:
     assert [(score.id, score.usable) for score in found.scores] == [("a", True), ("c", False)]
 
 
+@steady
 @given(builds(), st.integers(0, 12))
 def test_examines_the_first_budget_candidates_and_scores_the_valid_ones(
     given_builds: list[Build], budget: int

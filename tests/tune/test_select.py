@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cora.errors import UserError
 from cora.tune import Score, select_best, tie_set
-from tests.tune.strategies import scores, usable_scores
+from tests.tune.strategies import scores, steady, usable_scores
 
 thresholds = st.one_of(st.sampled_from([0.0, 1.0, 100.0]), st.floats(0, 1e6))
 
@@ -48,6 +48,7 @@ def test_a_broken_score_cannot_win() -> None:
     assert select_best([], 5.0) is None
 
 
+@steady
 @given(scores(), thresholds)
 def test_none_exactly_when_nothing_is_usable(found: list[Score], threshold: float) -> None:
     best = select_best(found, threshold)
@@ -55,6 +56,7 @@ def test_none_exactly_when_nothing_is_usable(found: list[Score], threshold: floa
     assert best is None or best.usable
 
 
+@steady
 @given(scores(), thresholds)
 def test_the_result_is_within_the_threshold_of_the_fastest(found: list[Score], threshold: float) -> None:
     best = select_best(found, threshold)
@@ -65,6 +67,7 @@ def test_the_result_is_within_the_threshold_of_the_fastest(found: list[Score], t
         assert Fraction(best.primary) <= limit * (1 + Fraction(1, 2**51)) + Fraction(5e-324)
 
 
+@steady
 @given(scores(), thresholds, st.randoms(use_true_random=False))
 def test_the_result_does_not_depend_on_the_order(
     found: list[Score], threshold: float, rng: random.Random
@@ -75,6 +78,7 @@ def test_the_result_does_not_depend_on_the_order(
     assert set(tie_set(found, threshold)) == ties
 
 
+@steady
 @given(usable_scores(), thresholds)
 def test_nothing_in_the_tie_set_is_better(found: list[Score], threshold: float) -> None:
     best = select_best(found, threshold)
@@ -86,11 +90,13 @@ def test_nothing_in_the_tie_set_is_better(found: list[Score], threshold: float) 
     assert all(score in ties for score in found if score.primary == fastest)
 
 
+@steady
 @given(scores(), thresholds, thresholds)
 def test_the_tie_set_grows_with_the_threshold(found: list[Score], one: float, other: float) -> None:
     assert set(tie_set(found, min(one, other))) <= set(tie_set(found, max(one, other)))
 
 
+@steady
 @given(usable_scores(), st.randoms(use_true_random=False))
 def test_repeated_ids_do_not_make_the_order_matter(found: list[Score], rng: random.Random) -> None:
     found = [Score(score.primary, score.secondary, "same") for score in found]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cora.errors import UserError
 from cora.tune import CandidateSpace, grid_neighbors, seeded_order
+from tests.tune.strategies import steady
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ def test_grid_steps_over_what_was_left_out() -> None:
     }
 
 
+@steady
 @given(points)
 def test_grid_neighbours_by_definition(found: set[tuple[int, ...]]) -> None:
     near = grid_neighbors({str(point): point for point in found})
