@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tempfile
@@ -59,8 +60,5 @@ def _options(linker: str) -> list[str]:
 
 def _libm() -> str | None:
     """The mathematical library of this process, which float64 functions call; it is recorded by name."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        path = line.split(maxsplit=5)[-1]
-        if Path(path).name.startswith("libm.so"):
-            return path
-    return None
+    found = re.search(r"/\S*/libm\.so\S*$", Path("/proc/self/maps").read_text(), re.MULTILINE)
+    return None if found is None else found.group()

@@ -118,7 +118,9 @@ def _holds(tensor: Tensor, access: Access, dim: Dim, goal: Expr, context: Contex
     if goal == Const(True, "bool"):
         return True
     proof = prover.prove(goal, context)
-    if proof.outcome is Outcome.REFUTED:
+    # what a reduction in a condition comes to is not free to choose, as a counterexample takes it to be
+    refuted = proof.outcome is Outcome.REFUTED
+    if refuted and not any(isinstance(n, Reduce) for a in context.assumptions for n in walk(a)):
         raise UserError(
             f"compute '{tensor.name}': the access {access} can leave dim '{dim.name}' of '{access.tensor.name}': "
             f"{goal} is {proof.reason}; put it in cora.where(condition, access, other) with a condition that "
@@ -129,14 +131,16 @@ def _holds(tensor: Tensor, access: Access, dim: Dim, goal: Expr, context: Contex
 
 def _index_check(tensor: Tensor, use: Use, dim: Dim, index: Expr, high: Expr) -> IndexCheck:
     assert isinstance(high, Binary)
-    used = free_dims(conjunction([*use.path, high])) | free_dims(index)
+    # a condition that reduces cannot be part of the check, which is a reduction itself: it is stricter then
+    path = tuple(c for c in use.path if not any(isinstance(n, Reduce) for n in walk(c)))
+    used = free_dims(conjunction([*path, high])) | free_dims(index)
     for other in use.dims:
         if other not in _closed(use.dims, used):
             used |= free_dims(other.extent)
     dims = _closed(use.dims, used)
     # a loop that the index does not use may be empty: then nothing is read
     runs = tuple(simplify(binary("lt", 0, other.extent)) for other in use.dims if other not in dims)
-    return IndexCheck(tensor.name, use.access.tensor.name, dim.name, index, high.b, (*runs, *use.path), dims)
+    return IndexCheck(tensor.name, use.access.tensor.name, dim.name, index, high.b, (*runs, *path), dims)
 
 
 def _closed(dims: tuple[Dim, ...], used: frozenset[Dim]) -> tuple[Dim, ...]:

@@ -27,13 +27,14 @@ def cut_tails(s: Stmt) -> Stmt:
 
 def _cut(loop: For) -> Stmt | None:
     """`loop` cut, if it is the innermost loop around a vector loop (or of scalars) and a condition allows it."""
-    lanes, core = _lanes_inside(loop)
+    lanes, lets, core = _lanes_inside(loop)
     if core is None or loop.kind is not LoopKind.SERIAL:
         return None
     ends = [
         full
         for condition in _conditions(core)
         if (full := _holds_below(condition, loop.var, lanes)) is not None
+        and not free_vars(full[1]) & lets  # the cut stands before the loop, where they are not defined
     ]
     if not ends:
         return None
@@ -54,19 +55,24 @@ def _cut(loop: For) -> Stmt | None:
     )
 
 
-def _lanes_inside(loop: For) -> tuple[dict[Expr, int], Stmt | None]:
-    """The extents of the constant loops inside, and the body; None if there is a loop of another kind."""
+def _lanes_inside(loop: For) -> tuple[dict[Expr, int], set[Var], Stmt | None]:
+    """The extents of the constant loops inside, the values bound between them, and the body.
+
+    The body is None if there is a loop of another kind.
+    """
     lanes: dict[Expr, int] = {}
+    lets: set[Var] = set()
     body: Stmt = loop.body
     while True:
         match body:
             case For(var=v, begin=b, end=Const(value=n), body=inner) if b == ZERO:
                 lanes[v] = int(n)
                 body = inner
-            case Let(body=inner):
+            case Let(var=v, body=inner):
+                lets.add(v)
                 body = inner
             case _:
-                return lanes, None if _has_loop(body) else body
+                return lanes, lets, None if _has_loop(body) else body
 
 
 def _has_loop(s: Stmt) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from cora.codegen.cache import Cache
@@ -18,11 +17,10 @@ from cora.runtime.artifact import Artifact, make_artifact
 from cora.runtime.code import Code, LibraryCode, MemoryCode, load_library, private_copy, write_atomically
 from cora.runtime.kernel import Kernel
 from cora.runtime.names import check_names
+from cora.runtime.versions import versions
 from cora.schedule.default import default_schedule
 from cora.schedule.schedule import Schedule, schedule
 from cora.settings import Settings
-
-VERSIONED = ("cora-ragged", "apache-tvm", "apache-tvm-ffi", "llvmlite", "z3-solver")
 
 
 def build(
@@ -34,7 +32,7 @@ def build(
 
     program: a schedule, or computed tensors, which get the default schedule. target: "llvm" (this machine), or a
     TVM target of kind llvm. Compiled kernels are kept on disk, by the structure of program, schedule, settings and
-    target, and by versions. Raises UserError, ScheduleError or UnsupportedError, with the reason.
+    target, and by versions and sources. Raises UserError, ScheduleError or UnsupportedError, with the reason.
     """
     chosen = settings or Settings()
     if not isinstance(chosen, Settings):
@@ -44,7 +42,7 @@ def build(
     name = "kernel_" + "_".join(t.name for t in scheduled.outputs)
     # where a kernel is kept, or its stages are written, changes nothing about it
     choices = (chosen.guards, chosen.solver, chosen.solver_rlimit, chosen.check_indices)
-    key = fingerprint(scheduled.outputs, scheduled.steps, choices, host.key, *_versions())
+    key = fingerprint(scheduled.outputs, scheduled.steps, choices, host.key, *versions())
     cache = Cache(chosen.cache_dir) if chosen.cache else None
 
     def text(kind: str) -> str:
@@ -88,16 +86,6 @@ def _host(target: object) -> HostTarget:
     if target == "cuda":
         raise UnsupportedError("build: target 'cuda'; this version generates code for CPUs ('llvm')")
     return resolve(target)
-
-
-def _versions() -> tuple[str, ...]:
-    found = []
-    for package in VERSIONED:
-        try:
-            found.append(f"{package}={version(package)}")
-        except PackageNotFoundError:
-            found.append(f"{package}=none")
-    return tuple(found)
 
 
 class _Built:

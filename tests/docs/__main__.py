@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import tempfile
 from pathlib import Path
 
 from tests.docs.pages import PAGES, fits, outputs
@@ -22,5 +24,6 @@ def update(page: Path) -> int:
 
 
 if __name__ == "__main__":
-    for page in [Path(name) for name in sys.argv[1:]] or PAGES:
-        print(f"{page.name}: {update(page)} outputs replaced")
+    for page in [Path(name).resolve() for name in sys.argv[1:]] or PAGES:
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            print(f"{page.name}: {update(page)} outputs replaced")

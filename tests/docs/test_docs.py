@@ -44,6 +44,15 @@ def test_readme_starts_with_the_first_program() -> None:
     assert bare(first.program) == bare(example)
 
 
+def test_the_first_program_prints_its_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    block, printed = next(outputs(PAGES[0], PAGES[0].read_text()))
+    result, _, explanation = printed.partition("\n")
+    assert result == "[[2.0, 4.0, 6.0], [8.0], []]"
+    assert f"print(out.to_list())                                 # {result}" in block.program
+    assert explanation.startswith("kernel kernel_O for ")
+
+
 def test_outputs_are_compared() -> None:
     text = "```python\nprint(1)\nprint(2)\n```\n\n```text\n1\n2\n```\n```text\nelsewhere\n```\n"
     (block,) = blocks(text)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import cora
+from cora.runtime.versions import versions
 from tests.runtime.programs import UNCACHED, first_program, kernel, rows, scaled
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -21,6 +22,7 @@ TRIPLED = [[3, 6, 9], [12], []]
 FROM_CACHE = """
 import sys
 import cora
+from cora.runtime.versions import versions
 from tests.runtime.programs import first_program, rows
 kernel = cora.build(first_program(), settings=cora.Settings(cache_dir=sys.argv[1]))
 print(kernel(rows([1, 2, 3], [4], [])).to_list())
@@ -78,6 +80,14 @@ class TestCache:
         assert stored(scaled(2), guards="keep") == 4
         assert stored(scaled(2), solver="off") == 5
         assert stored(scaled(2), cache=False) == 5
+
+    def test_another_compiler_does_not_find_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        settings = cora.Settings(cache_dir=tmp_path)
+        cora.build(scaled(2), settings=settings)
+        assert any(part.startswith("sources=") for part in versions())
+        monkeypatch.setattr("cora.runtime.build.versions", lambda: ("cora-ragged=0", "sources=0"))
+        cora.build(scaled(2), settings=settings)
+        assert len(list(tmp_path.glob("*.entry"))) == 2
 
     @pytest.mark.parametrize("suffix", [".so", ".entry"])
     def test_a_corrupted_entry_is_built_again(self, tmp_path: Path, suffix: str) -> None:
