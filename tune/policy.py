@@ -23,7 +23,7 @@ __all__ = ["DeploymentPolicy", "GlobalPolicy", "ParetoPolicy", "PerShapePolicy",
 
 _ESCAPES = {"%": "%25", ",": "%2C", "=": "%3D", "*": "%2A"}
 _PLAIN = {code: char for char, code in _ESCAPES.items()}
-_ANY_ESCAPE = re.compile("%.{0,2}", re.DOTALL)
+_ANY_ESCAPE = re.compile("%.{0,2}")
 _OTHERS = "*"
 
 

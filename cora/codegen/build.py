@@ -16,6 +16,7 @@ from cora.codegen.link import find_linker, link
 from cora.codegen.target import HostTarget
 from cora.errors import InternalError
 from cora.ir.stmt import Function
+from cora.tiles import select
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +61,8 @@ def compile_functions(
     names = tuple(f.name for f in functions)
     if not names or len(set(names)) != len(names):
         raise InternalError(f"compile: expected functions of different names; got {names}")
-    prim_funcs = tuple(emit(f) for f in functions)
+    family = select(target.features)
+    prim_funcs = tuple(emit(f, family) for f in functions)
     module = _lower(dict(zip(names, prim_funcs, strict=True)), target)
     linker = find_linker()
     library = None if linker is None else link([_object(module), *objects], linker)

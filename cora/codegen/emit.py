@@ -17,12 +17,14 @@ from cora.codegen.abi import memory_dtype
 from cora.codegen.emit_expr import bound, evaluate, find, restrict
 from cora.codegen.nodes import Tir, TirBuffer, TirStmt, const, i64, int_value
 from cora.codegen.scope import Names, Scope
+from cora.codegen.tile_call import emit_tile
 from cora.codegen.values import Context, Value, index_constant
 from cora.errors import InternalError
 from cora.ir import dtypes
 from cora.ir.expr import Const, Expr
-from cora.ir.stmt import Alloc, Block, Buffer, For, Function, If, Let, LoopKind, Stmt, Store, map_stmt
+from cora.ir.stmt import Alloc, Block, Buffer, For, Function, If, Let, LoopKind, Stmt, Store, Tile, map_stmt
 from cora.ir.visit import substitute
+from cora.tiles.family import TileFamily
 
 #: The most lanes of one vector value; 64 elements of 8 bytes fill half of the widest register file.
 MAX_LANES = 64
@@ -34,7 +36,7 @@ _ANY_LENGTH = 2**62
 _DL_CPU = 1
 
 
-def emit(function: Function) -> tvm.tirx.PrimFunc:
+def emit(function: Function, family: TileFamily | None = None) -> tvm.tirx.PrimFunc:
     """The TIR of `function`: parameters as in `cora.codegen.abi`.
 
     Raises InternalError for a program that breaks the rules of `cora.ir.stmt`.
@@ -62,6 +64,7 @@ def emit(function: Function) -> tvm.tirx.PrimFunc:
             for s, var in zip(function.sizes, sizes, strict=True)
         },
         dict(zip(function.buffers, params, strict=True)),
+        family=family,
     )
     _stmt(context, function.body)
     attrs = tvm.ir.make_node("ir.DictAttrs", **{"global_symbol": function.name, "tirx.noalias": True})
@@ -106,6 +109,8 @@ def _stmt(c: Context, s: Stmt) -> None:
             memory.store(c, find(c, buffer), buffer.dtype, place, evaluate(c, e))
         case If():
             _if(c, s)
+        case Tile():
+            emit_tile(c, s, c.family)
         case Alloc(buffer=buffer, body=body):
             _alloc(c, buffer, body)
         case For(kind=LoopKind.VECTOR):

@@ -11,6 +11,7 @@ from cora.codegen.nodes import Tir, TirBuffer, const, filled, i64, intrinsic, ra
 from cora.codegen.scope import Scope
 from cora.ir.expr import Expr
 from cora.ir.stmt import Buffer
+from cora.tiles.family import TileFamily
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ class Context:
     lanes: int = 1
     mask: Mask | None = None
     in_parallel: bool = False
+    family: TileFamily | None = None
     memo: dict[Expr, Value] = field(default_factory=dict)
     shared: frozenset[Expr] = frozenset()
 

@@ -19,7 +19,7 @@ from cora.ir.expr import (
     Unary,
     Var,
 )
-from cora.ir.stmt import Alloc, Block, For, If, Let, LoopKind, Stmt, Store
+from cora.ir.stmt import Alloc, Block, For, If, Let, LoopKind, Operand, Stmt, Store, Tile
 
 _INFIX = {
     "add": ("+", 5), "sub": ("-", 5), "mul": ("*", 6), "div": ("/", 6), "floordiv": ("//", 6),
@@ -83,3 +83,12 @@ def show_stmt(s: Stmt, indent: int = 0) -> str:
             return f"{pad}local {buffer.name}[{buffer.size}]: {buffer.dtype}\n{show_stmt(body, indent)}"
         case Store(buffer=buffer, offset=offset, value=value):
             return f"{pad}{buffer.name}[{offset}] = {value}"
+        case Tile():
+            terms = {name: _operand(operand) for name, operand in s.operands().items()}
+            extra = "".join(f" + {terms[name]}" for name in ("start", "residual") if name in terms)
+            size = f"rows={s.rows}, columns={s.columns}, depth={s.depth}"
+            return f"{pad}{terms['out']} = {terms['a']} @ {terms['b']}{extra}  # tile, {size}"
+
+
+def _operand(operand: Operand) -> str:
+    return f"{operand.buffer.name}[{operand.offset} : {operand.row}, {operand.column}]"

@@ -150,6 +150,20 @@ def linear_in(e: Expr, var: Expr) -> tuple[int, Expr] | None:
     return coefficient, Poly(rest).expr()
 
 
+def stride_in(e: Expr, var: Expr) -> Expr | None:
+    """The change of `e` when `var` grows by one, an expression without `var`; None if it is not even."""
+    stride: dict[Monomial, int] = {}
+    for monomial, c in polynomial(e):
+        inside = [atom for atom in monomial if any(node == var for node in walk(atom))]
+        if not inside:
+            continue
+        if inside != [var]:
+            return None
+        rest = tuple(atom for atom in monomial if atom != var)
+        stride[rest] = stride.get(rest, 0) + c
+    return Poly(stride).expr()
+
+
 def bounds(e: Expr, ranges: Ranges = NO_RANGES) -> tuple[Bound, Bound]:
     """Constant lower and upper bounds (inclusive) of an index expression; None where there is none."""
     match e:

@@ -3,7 +3,7 @@
 Grammar:
 
     stmt := For(var, begin, end, kind, body) | Let(var, value, body) | If(cond, then, other)
-          | Block(stmts) | Alloc(buffer, body) | Store(buffer, offset, value)
+          | Block(stmts) | Alloc(buffer, body) | Store(buffer, offset, value) | Tile(rows, columns, depth, ...)
 
 Meaning: sequential, except that the iterations of a PARALLEL loop may run in any order and at once, and the
 iterations of a VECTOR loop run in lock step, one per lane: each statement in it runs for all lanes before the next
@@ -98,7 +98,45 @@ class Store(Node):
     value: Expr
 
 
-Stmt: TypeAlias = For | Let | If | Block | Alloc | Store
+@dataclass(frozen=True, slots=True, eq=False)
+class Operand(Node):
+    """A matrix operand: element (r, c) lies at `offset + r * row + c * column` of `buffer`."""
+
+    buffer: Buffer
+    offset: Expr
+    row: Expr
+    column: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tile(Node):
+    """A dense tile, computed by a micro-kernel (`cora.tiles`), for 0 <= r < rows and 0 <= c < columns:
+
+        out[r, c] = start[0, c] + sum over 0 <= j < depth of a[r, j] * b[j, c] + residual[r, c]
+
+    All float32; start and residual may be missing (0). Columns of b, out, start and residual are adjacent
+    (stride 1). rows <= max_rows and columns <= max_columns; where one of them is not positive nothing happens.
+    It reads and writes exactly the elements named.
+    """
+
+    rows: Expr
+    columns: Expr
+    depth: Expr
+    max_rows: int
+    max_columns: int
+    out: Operand
+    a: Operand
+    b: Operand
+    start: Operand | None
+    residual: Operand | None
+
+    def operands(self) -> dict[str, Operand]:
+        """The operands that there are, by the name of their field."""
+        named = {"out": self.out, "a": self.a, "b": self.b, "start": self.start, "residual": self.residual}
+        return {name: operand for name, operand in named.items() if operand is not None}
+
+
+Stmt: TypeAlias = For | Let | If | Block | Alloc | Store | Tile
 
 NOTHING = Block(())
 
@@ -136,3 +174,20 @@ def map_stmt(s: Stmt, on_stmt: Callable[[Stmt], Stmt], on_expr: Callable[[Expr],
             return Alloc(buffer, on_stmt(body))
         case Store(buffer=buffer, offset=offset, value=value):
             return Store(buffer, on_expr(offset), on_expr(value))
+        case Tile():
+            return Tile(
+                on_expr(s.rows),
+                on_expr(s.columns),
+                on_expr(s.depth),
+                s.max_rows,
+                s.max_columns,
+                _map_operand(s.out, on_expr),
+                _map_operand(s.a, on_expr),
+                _map_operand(s.b, on_expr),
+                None if s.start is None else _map_operand(s.start, on_expr),
+                None if s.residual is None else _map_operand(s.residual, on_expr),
+            )
+
+
+def _map_operand(operand: Operand, on_expr: Callable[[Expr], Expr]) -> Operand:
+    return Operand(operand.buffer, on_expr(operand.offset), on_expr(operand.row), on_expr(operand.column))

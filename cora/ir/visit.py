@@ -54,6 +54,8 @@ def children(e: Expr) -> tuple[Expr, ...]:
 def rebuild(e: Expr, parts: tuple[Expr, ...]) -> Expr:
     """`e` with its direct sub-expressions replaced; trivial cases fold again."""
     match e:
+        case Binary(op="floordiv" | "mod") if parts[1] == Const(0, parts[1].dtype):
+            return Const(0, parts[1].dtype)  # nothing valid runs this; generated code gives 0 too
         case Binary(op=op):
             return binary(op, *parts)
         case Unary(op=op):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cora.ir.expr import Const, Expr
+from cora.ir.expr import FALSE, Const, Expr
 from cora.ir.simplify import Simplifier
 from cora.lower.records import Guard
 from cora.prove import Context, Outcome, Proof, Prover
@@ -36,6 +36,8 @@ class Guards:
         proof = self.proof(condition, context)
         kept = proof.outcome is not Outcome.PROVED
         self._record(operator, where, condition, kept, proof.method, proof.reason)
+        if condition == FALSE:
+            return goal  # its variables say which loops it belongs to
         return condition if kept else None
 
     def _record(

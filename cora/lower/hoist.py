@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cora.ir.expr import Cast, Const, Expr, Read, Select, Var
-from cora.ir.stmt import Alloc, Block, For, If, Let, Stmt, Store, map_stmt
+from cora.ir.stmt import Alloc, Block, For, If, Let, Stmt, Store, Tile, map_stmt
 from cora.ir.visit import children, free_vars, substitute, walk
 
 
@@ -81,6 +81,12 @@ def _expressions(s: Stmt, in_loop: bool) -> Iterator[tuple[Expr, bool]]:
         case Store(offset=offset, value=value):
             yield offset, in_loop
             yield value, in_loop
+        case Tile(rows=rows, columns=columns, depth=depth):
+            for e in (rows, columns, depth):
+                yield e, in_loop
+            for operand in s.operands().values():
+                for e in (operand.offset, operand.row, operand.column):
+                    yield e, in_loop
 
 
 def _candidates(e: Expr, bound: frozenset[Var], found: dict[Expr, int], weight: int) -> None:

@@ -12,7 +12,6 @@ from cora.ir.expr import (
     ONE,
     ZERO,
     Access,
-    Binary,
     Const,
     Dim,
     Expr,
@@ -24,13 +23,15 @@ from cora.ir.expr import (
     binary,
     conjunction,
 )
-from cora.ir.simplify import common_factor, polynomial, simplify
+from cora.ir.simplify import common_factor, simplify
 from cora.ir.stmt import Alloc, Buffer, For, If, Let, LoopKind, Stmt, Store, block
 from cora.ir.ufun import cuts, scan
 from cora.ir.visit import free_vars, substitute, transform
 from cora.lang.check import reductions_of
 from cora.lower.flatten import flatten
+from cora.lower.guards import Guards
 from cora.lower.operation import Operation, reduction_identity, simplifier_of
+from cora.lower.tensorize import make_tile
 from cora.schedule.nest import Leaf
 from cora.storage.layout import Layout
 
@@ -42,6 +43,7 @@ def make_loops(
     op: Operation,
     layouts: Mapping[str, Layout],
     buffers: Mapping[str, Buffer],
+    guards: Guards,
     attached: Mapping[str, Stmt] = MappingProxyType({}),
 ) -> Stmt:
     """The loops of one operator; table calls are still calls.
@@ -55,6 +57,9 @@ def make_loops(
         simplifier(flatten_body(op.body, layouts, buffers, simplifier)),
     )
     loops = _Loops(op.nest.leaves, attached)
+    if op.nest.tile:
+        tile, conditions = make_tile(op, flat.buffer, flat.offset, flat.body, guards)
+        return loops.around(loops.leaves[: -op.nest.tile], conditions, tile)
     if any(leaf.reduction for leaf in op.nest.leaves):
         return _reduction(op, flat, loops)
     return loops.around(loops.leaves, op.conditions, Store(flat.buffer, flat.offset, flat.body))
@@ -147,24 +152,8 @@ def iteration_cost(leaves: tuple[Leaf, ...], place: int) -> Expr:
     """About how often the body runs in one iteration of the leaf at `place`, over variables outside and its own."""
     cost: Expr = ONE
     for leaf in reversed(leaves[place + 1 :]):
-        cost = leaf.extent * substitute(cost, {leaf.var: leaf.extent})
-    return _unrounded(simplify(cost))
-
-
-def _unrounded(cost: Expr) -> Expr:
-    """`cost` with `k * ceil(x / k)` as x, so that the scan of the lengths themselves serves as the table."""
-    total: Expr = ZERO
-    for monomial, c in polynomial(cost):
-        term: Expr = ONE
-        for atom in monomial:
-            match atom:
-                case Binary(op="floordiv", a=x, b=Const(value=k)) if c % int(k) == 0:
-                    c //= int(k)
-                    term = term * (x - (int(k) - 1))
-                case _:
-                    term = term * atom
-        total = total + term * c
-    return simplify(total)
+        cost = leaf.weight * substitute(cost, {leaf.var: leaf.weight})
+    return simplify(cost)
 
 
 def _reduction(op: Operation, flat: _Flat, loops: _Loops) -> Stmt:

@@ -129,9 +129,13 @@ class _Lowering:
         ranges = (*workers, *context_of(nest).ranges)
         reader = TableReader(self.tables, ranges, self.guards, name)
         return _Part(
-            make_loops(operation, self.layouts, self.buffers, {k: block(v) for k, v in loops.items()}),
+            make_loops(
+                operation, self.layouts, self.buffers, self.guards, {k: block(v) for k, v in loops.items()}
+            ),
             reader.stmt(
-                make_loops(operation, self.layouts, self.buffers, {k: block(v) for k, v in read.items()})
+                make_loops(
+                    operation, self.layouts, self.buffers, self.guards, {k: block(v) for k, v in read.items()}
+                )
             ),
         )
 
@@ -166,7 +170,7 @@ def _check_function(name: str, work: _Lowering) -> Function | None:
         nest = initial_nest(counter)
         operation = make_operation(nest, layouts, inside, guards)
         reader = TableReader(work.tables, context_of(nest).ranges, guards, counter.name)
-        parts.append(reader.stmt(make_loops(operation, layouts, {**work.buffers, counter.name: out})))
+        parts.append(reader.stmt(make_loops(operation, layouts, {**work.buffers, counter.name: out}, guards)))
     used = [b for b in work.buffers.values() if b.scope == "input"]
     return _function(name, hoist(block(parts)), [*used, *own], work.tables)
 

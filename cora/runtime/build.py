@@ -11,6 +11,7 @@ from cora.codegen.load import load as load_code
 from cora.codegen.target import FEATURES, HostTarget, resolve
 from cora.errors import UnsupportedError, UserError
 from cora.ir.fingerprint import fingerprint
+from cora.ir.stmt import Stmt, Tile, map_stmt
 from cora.ir.tensor import Tensor
 from cora.prelude import PreludeSpec, object_code
 from cora.runtime.artifact import Artifact, make_artifact
@@ -21,6 +22,8 @@ from cora.runtime.versions import versions
 from cora.schedule.default import default_schedule
 from cora.schedule.schedule import Schedule, schedule
 from cora.settings import Settings
+from cora.tiles import select
+from cora.tiles import object_code as tile_code
 
 
 def build(
@@ -46,13 +49,13 @@ def build(
     cache = Cache(chosen.cache_dir) if chosen.cache else None
 
     def text(kind: str) -> str:
-        return _Built(scheduled, host, chosen, name).source(kind)
+        return _Built(scheduled, host, chosen, name, cache).source(kind)
 
     entry = None if cache is None or chosen.dump is not None else cache.load(key)
     if entry is not None:
         artifact = Artifact.from_bytes(entry.metadata)
         return Kernel(artifact, LibraryCode(load_code(entry.path), entry.metadata, text))
-    built = _Built(scheduled, host, chosen, name)
+    built = _Built(scheduled, host, chosen, name, cache)
     if chosen.dump is not None:
         built.dump(chosen.dump)
     return Kernel(built.artifact, built.code(cache, key, text))
@@ -91,7 +94,14 @@ def _host(target: object) -> HostTarget:
 class _Built:
     """A program compiled now, in this process."""
 
-    def __init__(self, scheduled: Schedule, host: HostTarget, settings: Settings, name: str) -> None:
+    def __init__(
+        self,
+        scheduled: Schedule,
+        host: HostTarget,
+        settings: Settings,
+        name: str,
+        cache: Cache | None,
+    ) -> None:
         from cora.codegen.build import compile_functions  # a cached kernel needs none of this
         from cora.lower.pipeline import lower
 
@@ -100,8 +110,10 @@ class _Built:
         self.artifact = make_artifact(lowered, repr(scheduled), define(scheduled), host.key)
         functions = [lowered.kernel, *([lowered.check] if lowered.check is not None else [])]
         with ThreadPoolExecutor(1) as other:  # both compilers release the interpreter's lock
-            prelude = other.submit(prelude_object, self.artifact.prelude, host)
-            objects = (task.result() for task in (prelude,))
+            tasks = [other.submit(prelude_object, self.artifact.prelude, host)]
+            if any(has_tile(f.body) for f in functions):
+                tasks.append(other.submit(tiles_object, host, cache))
+            objects = (task.result() for task in tasks)
             self._compiled = compile_functions(functions, host, objects)
 
     def source(self, kind: str) -> str:
@@ -132,6 +144,34 @@ def prelude_object(spec: PreludeSpec, host: HostTarget) -> bytes:
     """The prelude as an object file for the same processor as the kernel."""
     signs = [f"{'+' if f in host.features else '-'}{f}" for f in FEATURES[host.arch]]
     return object_code(spec, cpu=host.cpu, features=",".join(signs))
+
+
+def tiles_object(host: HostTarget, cache: Cache | None) -> bytes:
+    """The micro-kernels for the processor as an object file; compiled once per machine."""
+    family = select(host.features)
+    if family is None:
+        raise UnsupportedError(f"tensorize: no micro-kernels for {host.key}")
+    key = fingerprint("tiles", family, host.key, *versions())
+    entry = None if cache is None else cache.load(key)
+    if entry is not None:
+        return entry.path.read_bytes()
+    code = tile_code(family, host.cpu, "")
+    if cache is not None:
+        cache.store(key, code, b"tiles")
+    return code
+
+
+def has_tile(s: Stmt) -> bool:
+    """Whether a statement calls micro-kernels."""
+    found = isinstance(s, Tile)
+
+    def visit(inner: Stmt) -> Stmt:
+        nonlocal found
+        found = found or has_tile(inner)
+        return inner
+
+    map_stmt(s, visit, lambda e: e)
+    return found
 
 
 def define(scheduled: Schedule) -> str:

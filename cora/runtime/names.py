@@ -34,7 +34,8 @@ def check_names(tensors: Sequence[Tensor]) -> None:
     for name, what, meaning in named:
         if name in RESERVED:
             raise UserError(
-                f"'{name}' names {what}, but is a keyword of calls; the reserved names are {', '.join(RESERVED)}"
+                f"'{name}' names {what}, but is a keyword of calls; "
+                f"the reserved names are {', '.join(RESERVED)}"
             )
         first, other = known.setdefault(name, (what, meaning))
         if first != what or other != meaning:

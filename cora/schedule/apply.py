@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cora.schedule.loop_steps import fuse, reorder, split, split_parts
-from cora.schedule.mark_steps import parallel, unroll, vectorize
+from cora.schedule.mark_steps import parallel, tensorize, unroll, vectorize
 from cora.schedule.nest import State
 from cora.schedule.padding_steps import bulk_pad, pad_dim, pad_loop
 from cora.schedule.stage_steps import compute_at, inline
@@ -19,6 +19,7 @@ from cora.schedule.steps import (
     Split,
     SplitParts,
     Step,
+    Tensorize,
     Unroll,
     Vectorize,
 )
@@ -47,6 +48,8 @@ def apply(step: Step, state: State) -> State:
             return state.with_nest(vectorize(step, state.nest(step.op, "vectorize")))
         case Unroll():
             return state.with_nest(unroll(step, state.nest(step.op, "unroll")))
+        case Tensorize():
+            return state.with_nest(tensorize(step, state.nest(step.op, "tensorize")))
         case Inline():
             return inline(step, state)
         case ComputeAt():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cora.errors import ScheduleError
-from cora.ir.expr import Const, Dim, Expr, Var, binary, ceildiv
+from cora.ir.expr import ONE, Const, Dim, Expr, Var, binary, ceildiv
 from cora.ir.simplify import simplify
 from cora.ir.ufun import fusion_maps, maximum_over, scan
 from cora.ir.visit import free_vars, substitute
@@ -25,12 +25,11 @@ def split(step: Split, nest: LoopNest) -> LoopNest:
         case "guard":
             joined = outer * factor + inner
             result = _two_loops(nest, place, (outer, count), (inner, Const(factor)), joined)
-            return replace(result, conditions=(*result.conditions, joined < extent)).check_order("split")
+            return result.under(joined < extent, outer, inner).check_order("split")
         case "anchored":
             joined = outer * factor + inner - (count * factor - extent)
             result = _two_loops(nest, place, (outer, count), (inner, Const(factor)), joined)
-            exists = binary("le", 0, joined)
-            return replace(result, conditions=(*result.conditions, exists)).check_order("split")
+            return result.under(binary("le", 0, joined), outer, inner).check_order("split")
         case "balanced":
             return _even_parts(nest, place, outer, inner, count)
     raise ScheduleError(f"split of '{step.loop}': tail must be one of {', '.join(TAILS)}; got {step.tail!r}")
@@ -55,7 +54,10 @@ def _two_loops(
 ) -> LoopNest:
     """The loop at `place` replaced by two (variable, extent); `joined` is its variable in terms of theirs."""
     leaf = nest.leaves[place]
-    new = tuple(Leaf(var.name, var, extent, leaf.reduction) for var, extent in (outer, inner))
+    new = (
+        Leaf(outer[0].name, outer[0], outer[1], leaf.reduction, cost=leaf.weight),
+        Leaf(inner[0].name, inner[0], inner[1], leaf.reduction, cost=ONE),
+    )
     return nest.rewrite(place, 1, new, {leaf.var: joined})
 
 
@@ -154,12 +156,12 @@ def _longest(nest: LoopNest, leaf: Leaf) -> Expr:
 def _to_the_maximum(nest: LoopNest, leaves: tuple[Leaf, ...]) -> LoopNest:
     """The nest with `leaves` in this order, an extent over variables that are not bound yet made a maximum."""
     bound = {leaf.var for leaf in nest.around}
-    conditions = list(nest.conditions)
-    result: list[Leaf] = []
+    result = nest
+    ordered: list[Leaf] = []
     for leaf in leaves:
         if not free_vars(leaf.extent) <= bound:
-            conditions.append(leaf.var < leaf.extent)
+            result = result.under(leaf.var < leaf.extent, leaf.var)
             leaf = replace(leaf, extent=_longest(nest, leaf), root=None)
         bound.add(leaf.var)
-        result.append(leaf)
-    return replace(nest, leaves=tuple(result), conditions=tuple(conditions))
+        ordered.append(leaf)
+    return replace(result, leaves=tuple(ordered))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from cora.errors import ScheduleError
-from cora.ir.expr import Const, Dim, Expr, Var, binary
+from cora.ir.expr import Const, Dim, Expr, Var, binary, unary
 from cora.ir.simplify import simplify
 from cora.ir.stmt import LoopKind
 from cora.ir.tensor import Tensor
@@ -21,7 +21,12 @@ from cora.storage.layout import Layout
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A loop of the scheduled nest; its extent is over the variables of leaves outside it."""
+    """A loop of the scheduled nest; its extent is over the variables of leaves outside it.
+
+    cost: what the loop contributes to the cost of an iteration outside, where that is not its extent: of the two
+    loops of a split the outer one stands for the whole range and the inner one for nothing, and padding does not
+    count, so that the lengths themselves are the costs and their prefix sums serve twice.
+    """
 
     name: str
     var: Var
@@ -30,6 +35,17 @@ class Leaf:
     kind: LoopKind = LoopKind.SERIAL
     balance: str = "cost"
     root: Dim | None = None
+    cost: Expr | None = None
+
+    @property
+    def weight(self) -> Expr:
+        """The cost, or else the extent."""
+        return self.extent if self.cost is None else self.cost
+
+    def substituted(self, values: Mapping[Expr, Expr]) -> Leaf:
+        """The loop with variables outside it replaced."""
+        cost = None if self.cost is None else simplify(substitute(self.cost, values))
+        return replace(self, extent=simplify(substitute(self.extent, values)), cost=cost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +56,7 @@ class LoopNest:
     conditions: what must hold for an iteration to exist (from splits that do not divide, and bulk padding).
     facts: what holds in every iteration by construction.
     padding: the multiple to which the loop over a root dim is padded.
+    tile: how many of the innermost loops a micro-kernel runs (0: none).
     around: the loops of the consumer inside which an attached operator runs, outermost first.
     """
 
@@ -50,6 +67,7 @@ class LoopNest:
     facts: tuple[Expr, ...] = ()
     padding: Mapping[Dim, int] = field(default_factory=dict)
     around: tuple[Leaf, ...] = ()
+    tile: int = 0
 
     @property
     def scope(self) -> tuple[Leaf, ...]:
@@ -81,7 +99,7 @@ class LoopNest:
     def rewrite(self, place: int, count: int, new: tuple[Leaf, ...], values: Mapping[Expr, Expr]) -> LoopNest:
         """`count` leaves from `place` become `new`; their variables are replaced everywhere by `values`."""
         others = [
-            replace(leaf, extent=simplify(substitute(leaf.extent, values)))
+            leaf.substituted(values)
             for leaf in (*self.leaves[:place], *self.leaves[place + count :])
         ]
         return replace(
@@ -91,6 +109,17 @@ class LoopNest:
             conditions=tuple(substitute(c, values) for c in self.conditions),
             facts=tuple(substitute(c, values) for c in self.facts),
         )
+
+    def under(self, condition: Expr, *extended: Var) -> LoopNest:
+        """The nest with one more condition, because the loops `extended` now run further than they did.
+
+        So what was a fact of their variables is one only where the condition holds.
+        """
+        facts = tuple(
+            binary("or", unary("not", condition), fact) if free_vars(fact) & set(extended) else fact
+            for fact in self.facts
+        )
+        return replace(self, conditions=(*self.conditions, condition), facts=facts)
 
     def fresh(self, name: str, step: str) -> str:
         """`name`, if no leaf has it; ScheduleError otherwise."""

@@ -23,7 +23,7 @@ def pad_loop(step: PadLoop, nest: LoopNest) -> LoopNest:
         )
     if leaf.root in nest.padding:
         raise ScheduleError(f"pad_loop: loop '{step.loop}' is padded to {nest.padding[leaf.root]} already")
-    padded = replace(leaf, extent=simplify(round_up(leaf.extent, multiple)))
+    padded = replace(leaf, extent=simplify(round_up(leaf.extent, multiple)), cost=leaf.weight)
     return replace(nest.with_leaf(place, padded), padding={**nest.padding, leaf.root: multiple})
 
 
@@ -34,8 +34,7 @@ def bulk_pad(step: BulkPad, nest: LoopNest) -> LoopNest:
     if leaf.root is not None:
         raise ScheduleError(f"bulk_pad: '{step.loop}' is an original loop; use pad_loop")
     padded = replace(leaf, extent=simplify(round_up(leaf.extent, multiple)))
-    exists = leaf.var < leaf.extent
-    return replace(nest.with_leaf(place, padded), conditions=(*nest.conditions, exists))
+    return nest.with_leaf(place, padded).under(leaf.var < leaf.extent, leaf.var)
 
 
 def pad_dim(step: PadDim, state: State) -> State:

@@ -25,6 +25,7 @@ from cora.schedule.steps import (
     Split,
     SplitParts,
     Step,
+    Tensorize,
     Unroll,
     Vectorize,
     from_data,
@@ -164,6 +165,10 @@ class Schedule:
         return self.then(
             Vectorize(_tensor(op), _loop(loop), 0 if lanes is None else _int(lanes, "vectorize: lanes"))
         )
+
+    def tensorize(self, op: TensorRef, loop: LoopRef) -> Schedule:
+        """Compute the innermost loops, from `loop` inwards, by a micro-kernel. See steps.Tensorize."""
+        return self.then(Tensorize(_tensor(op), _loop(loop)))
 
     def unroll(self, op: TensorRef, loop: LoopRef) -> Schedule:
         """Unroll a loop of constant extent. See steps.Unroll."""

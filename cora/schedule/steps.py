@@ -166,6 +166,23 @@ class ComputeAt:
     loop: str
 
 
+@dataclass(frozen=True, slots=True)
+class Tensorize:
+    """Compute the innermost loops, from `loop` inwards, by a generated micro-kernel.
+
+    The loops are a row loop, a column loop and one reduction loop (or a column and a reduction loop: one row):
+
+    before: for r in 0..R: for c in 0..C: for j in 0..K: out[.., r, c] += a[.., r, j] * b[.., j, c]
+    after:  tile(rows, columns, K, out, a, b, ...)
+
+    Bounds of rows and columns become arguments of the micro-kernel. The body is a float32 sum of products, plus a
+    row (a bias) and a matrix (a residual) if need be; columns are adjacent in memory, except in `a`.
+    """
+
+    op: str
+    loop: str
+
+
 TAILS = ("guard", "anchored", "balanced")
 
 Step: TypeAlias = (
@@ -181,6 +198,7 @@ Step: TypeAlias = (
     | Unroll
     | Inline
     | ComputeAt
+    | Tensorize
 )
 
 _BY_NAME = {kind.__name__: kind for kind in get_args(Step)}

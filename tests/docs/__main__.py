@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -25,5 +25,6 @@ def update(page: Path) -> int:
 
 if __name__ == "__main__":
     for page in [Path(name).resolve() for name in sys.argv[1:]] or PAGES:
-        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
             print(f"{page.name}: {update(page)} outputs replaced")

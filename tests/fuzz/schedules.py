@@ -7,6 +7,7 @@ from cora.ir.expr import Const
 from cora.ir.tensor import Tensor
 from cora.schedule.nest import Leaf
 from cora.schedule.schedule import Schedule
+from cora.schedule.steps import TAILS
 from tests.fuzz.choices import Choices
 from tests.fuzz.program import Program
 
@@ -96,8 +97,9 @@ class Schedules:
     def _split(self, op: Tensor, leaves: tuple[Leaf, ...]) -> None:
         loop = self.choices.pick(leaves).name
         factor = self.choices.pick(FACTORS)
+        how = self.choices.pick([*3 * [f"{factor}"], f"parts={factor}", *(f'{factor}, tail="{t}"' for t in TAILS)])
         outer, inner = self.program.fresh("l"), self.program.fresh("l")
-        self._try(f'split({op.name}, "{loop}", {factor}, names=("{outer}", "{inner}"))')
+        self._try(f'split({op.name}, "{loop}", {how}, names=("{outer}", "{inner}"))')
 
     def _fuse(self, op: Tensor, leaves: tuple[Leaf, ...]) -> None:
         if len(leaves) < 2:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import cora
+from tests.guard_pages import guarded
 from tests.runtime.programs import A, B, I, T, batch, kernel, lens, pos, rows
 
 a = rows([1, 2, 3], [4], [])
@@ -224,6 +225,17 @@ class TestIndices:
         assert np.isnan(out).all()
         good = kernel("gather").run(held, self.table, cora.ragged([[2, 0], [], [1]], I), outputs={"O": out})
         assert good.tolist() == [30, 10, 20]
+
+    def test_nothing_is_touched_before_the_check(self) -> None:
+        """The table and the output end at pages whose access would kill the process."""
+        table, out = guarded(self.table), guarded(np.full(3, np.nan, np.float32))
+        held = cora.plan(kernel("gather"), lens=[2, 0, 1], N=3)
+        indices = guarded(np.array([2, 10**6, 0], np.int32))
+        with refused("must be at least 0 and below N"):
+            kernel("gather").run(held, table, indices, outputs={"O": out})
+        assert np.isnan(out).all()
+        indices[1] = 1
+        assert kernel("gather").run(held, table, indices, outputs={"O": out}).tolist() == [30, 20, 10]
 
     def test_unchecked_on_demand(self) -> None:
         program = cora.compute("O", [batch, pos], T[I[batch, pos]])

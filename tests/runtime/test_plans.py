@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import cora
+from cora.prelude import NativePrelude
 from tests.runtime.programs import UNCACHED, A, batch, first_program, kernel, n, pos, rows, scaled
 
 HUGE = 2**31 - 1
@@ -150,6 +151,20 @@ class TestTables:
                 [4 * factor],
                 [],
             ]
+
+    def test_what_is_shared_is_computed_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        computed: list[set[str]] = []
+        original = NativePrelude.compute
+
+        def recording(self: NativePrelude, *args: Any, filled: dict[str, Any], **kwargs: Any) -> Any:
+            computed.append({t.key for t in self.spec.tables if not t.given} - set(filled))
+            return original(self, *args, filled=filled, **kwargs)
+
+        monkeypatch.setattr(NativePrelude, "compute", recording)
+        cora.plan([kernel("first"), cora.build(_padded_triple(), settings=UNCACHED)], lens=[3, 1, 0])
+        first, second = computed
+        assert {"ffo", "ffi", "scan"} <= {key.split("_")[0] for key in first}
+        assert not first & second
 
     def test_a_kernel_twice(self) -> None:
         held = cora.plan([kernel("scale"), kernel("scale")], lens=[1])
