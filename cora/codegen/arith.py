@@ -63,7 +63,26 @@ def _ring(op: str, a: Value, b: Value) -> Value:
         wide = typed("int64", lanes)
         exact = node(T.Cast(wide, x), T.Cast(wide, y))
         return Value(T.Cast(typed("int32", lanes), exact), "int32", lanes)
-    return Value(node(x, y), a.dtype, lanes, nonneg=nonneg, small=small)
+    value = node(x, y)
+    if op == "mul" and dtypes.is_float(a.dtype):
+        value = rounded(value, a.dtype, lanes)
+    return Value(value, a.dtype, lanes, nonneg=nonneg, small=small)
+
+
+def fma(a: Value, b: Value, c: Value) -> Value:
+    """`a * b + c` of one floating-point type, rounded once."""
+    lanes = max(a.lanes, b.lanes, c.lanes)
+    fused = intrinsic(typed(a.dtype, lanes), "fma", a.over(lanes), b.over(lanes), c.over(lanes))
+    return Value(fused, a.dtype, lanes)
+
+
+def rounded(x: Tir, dtype: str, lanes: int) -> Tir:
+    """The product `x`, rounded before it is used.
+
+    LLVM would contract it with an addition where both stand in one basic block, which depends on the guards, and
+    on whether a lane is in a full vector or in a tail. Which products are fused is decided in `cora.lower.contract`.
+    """
+    return intrinsic(typed(dtype, lanes), "arithmetic.fence", x)
 
 
 def _step(op: str, a: Value, b: Value) -> int | None:
@@ -241,7 +260,8 @@ def unary(scope: Scope, op: UnaryOp, a: Value) -> Value:
             chosen = T.Select(T.LT(x, filled(0, a.dtype, lanes)), negative, x)
             return Value(chosen, a.dtype, lanes, nonneg=a.small, small=a.small)
         case _:
-            return Value(vecmath.math(scope, op, x, a.dtype, lanes), a.dtype, lanes)
+            value = vecmath.math(scope, op, x, a.dtype, lanes)
+            return Value(rounded(value, a.dtype, lanes), a.dtype, lanes)
 
 
 def integer(value: int, dtype: str) -> Value:

@@ -20,6 +20,7 @@ from cora.ir.expr import (
     Cast,
     Const,
     Expr,
+    Fma,
     LaneReduce,
     Read,
     Select,
@@ -79,6 +80,8 @@ def _compute(c: Context, e: Expr) -> Value:
             return arith.binary(c.scope, op, _expr(c, a), _expr(c, b))
         case Unary(op=op, a=a):
             return arith.unary(c.scope, op, _expr(c, a))
+        case Fma(a=x, b=y, c=z):
+            return arith.fma(_expr(c, x), _expr(c, y), _expr(c, z))
         case Cast(type=t, a=a):
             return _cast(c, _expr(c, a), t)
         case Select():
@@ -221,4 +224,6 @@ def _lane_reduce(c: Context, e: LaneReduce) -> Value:
     if e.lanes == 1:
         return replace(x, tir=vector)
     combined = vecmath.horizontal(c.scope, e.op, vector, x.dtype, e.lanes)
+    if e.op == "prod" and dtypes.is_float(x.dtype):
+        combined = arith.rounded(combined, x.dtype, 1)
     return Value(c.scope.bind(combined, e.op), x.dtype)

@@ -7,6 +7,7 @@ Grammar (every node is frozen, hashable and compared by structure):
           | Access(tensor, indices)     an element of a ragged tensor, by index            (definitions)
           | Reduce(op, body, over)      a reduction over dims                              (definitions)
           | Read(buffer, offset)        an element of a flat buffer                        (lowered programs)
+          | Fma(a, b, c)                `a * b + c`, rounded once                          (lowered programs)
           | LaneReduce(op, buffer, offset, lanes)    `lanes` elements combined in a fixed order    (lowered programs)
 
 `Select` is lazy: the branch not taken is not evaluated, so it may hold an access that would be illegal.
@@ -345,6 +346,19 @@ class Read(Expr):
     @property
     def dtype(self) -> str:
         return dtypes.compute_type(self.buffer.dtype)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Fma(Expr):
+    """`a * b + c` of one floating-point type, rounded once."""
+
+    a: Expr
+    b: Expr
+    c: Expr
+
+    @property
+    def dtype(self) -> str:
+        return self.a.dtype
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

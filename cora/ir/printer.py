@@ -11,6 +11,7 @@ from cora.ir.expr import (
     Const,
     Dim,
     Expr,
+    Fma,
     LaneReduce,
     Read,
     Reduce,
@@ -52,6 +53,8 @@ def show(e: Expr, level: int = 0) -> str:
             return f"{t}({show(a)})"
         case Select(cond=c, then=a, other=b):
             return f"where({show(c)}, {show(a)}, {show(b)})"
+        case Fma(a=a, b=b, c=c):
+            return f"fma({show(a)}, {show(b)}, {show(c)})"
         case Call(fun=fun, args=args):
             return f"{fun.name}[{', '.join(show(a) for a in args)}]"
         case Access(tensor=tensor, indices=indices):

@@ -14,6 +14,7 @@ from cora.ir.expr import (
     Const,
     Dim,
     Expr,
+    Fma,
     LaneReduce,
     Read,
     Reduce,
@@ -39,6 +40,8 @@ def children(e: Expr) -> tuple[Expr, ...]:
             return (a,)
         case Select(cond=c, then=a, other=b):
             return c, a, b
+        case Fma(a=a, b=b, c=c):
+            return a, b, c
         case Call(args=args):
             return args
         case Access(indices=indices):
@@ -64,6 +67,8 @@ def rebuild(e: Expr, parts: tuple[Expr, ...]) -> Expr:
             return cast(t, *parts)
         case Select():
             return select(*parts)
+        case Fma():
+            return Fma(*parts)
         case Call(fun=fun):
             return Call(fun, parts)
         case Access(tensor=tensor):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from cora.errors import ScheduleError, UnsupportedError
+from cora.errors import InternalError, ScheduleError, UnsupportedError
 from cora.ir import dtypes
 from cora.ir.expr import (
     ONE,
@@ -18,6 +18,7 @@ from cora.ir.expr import (
     LaneReduce,
     Read,
     Reduce,
+    ReduceOp,
     Size,
     Var,
     binary,
@@ -175,6 +176,8 @@ def _reduction(op: Operation, flat: _Flat, loops: _Loops) -> Stmt:
     lane_loop = (last,) if lanes > 1 else ()
     values: dict[Expr, Expr] = {s.reduction: s.result() for s in sums}
     result = simplify(substitute(flat.body, values))
+    if op.nest.accumulates:
+        result = combine(reductions[0].op, result, Read(flat.buffer, flat.offset))
     body = block(
         [
             loops.around((*tile, *lane_loop), (), block([s.start() for s in sums])),
@@ -185,6 +188,21 @@ def _reduction(op: Operation, flat: _Flat, loops: _Loops) -> Stmt:
     for buffer in (b for s in sums for b in s.buffers()):
         body = Alloc(buffer, body)
     return loops.around(outer, around, body)
+
+
+def combine(op: ReduceOp, new: Expr, so_far: Expr) -> Expr:
+    """One partial result of sum, prod, max or min with another.
+
+    The running value comes second: for max and min that makes the shorter dependence chain (vecmath).
+    """
+    match op:
+        case "sum":
+            return binary("add", so_far, new)
+        case "prod":
+            return binary("mul", so_far, new)
+        case "max" | "min":
+            return binary(op, new, so_far)
+    raise InternalError(f"{op} does not combine partial results")
 
 
 def _is_vector(leaf: Leaf) -> bool:
@@ -256,14 +274,8 @@ class _Accumulator:
         at = self._at()
         so_far = Read(self.values, at)
         value = self.reduction.body
-        match self.reduction.op:
-            case "sum":
-                return Store(self.values, at, binary("add", so_far, value))
-            case "prod":
-                return Store(self.values, at, binary("mul", so_far, value))
-            case "max" | "min" as op:  # the running value second: a shorter dependence chain (vecmath)
-                return Store(self.values, at, binary(op, value, so_far))
-        assert self.positions is not None
+        if self.positions is None:
+            return Store(self.values, at, combine(self.reduction.op, value, so_far))
         candidate = Var(f"{self.values.name}_new", value.dtype)
         position = Read(self.positions, at)
         better = self._beats(candidate, so_far, self.index, position)

@@ -5,12 +5,13 @@
     loops        loop nests, accumulators, shares of the workers; flat offsets (Algorithm 1)         loops, flatten
     padding      zero filling of the outputs' storage padding                                        padding
     tables       calls of uninterpreted functions become guarded reads of the prelude's tables       tables
+    contracted   products that are added become fused multiply-adds                                  contract
     hoisted      table reads move out of loops                                                       hoist
     lowered      guarded innermost loops are cut into a full part and a tail                         tails
 
 Ordering restrictions: tables after loops, because the identities of the uninterpreted functions are applied to
 whole offsets; hoist after tables, because what moves is a read; tails after hoist, because a bound must not
-change inside the loop that is cut.
+change inside the loop that is cut, and after contract, so that full part and tail round alike.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from cora.ir.stmt import Buffer, Function, LoopKind, Stmt, block, map_stmt
 from cora.ir.tensor import Tensor
 from cora.ir.visit import free_vars, walk
 from cora.lower.access import check_accesses, violations
+from cora.lower.contract import contract
 from cora.lower.guards import Guards
+from cora.lower.hfuse import check_group, side_by_side
 from cora.lower.hoist import hoist
 from cora.lower.loops import WORKERS, make_loops, worker_of
 from cora.lower.operation import context_of, make_operation
@@ -45,15 +48,15 @@ def lower(schedule: Schedule, settings: Settings, name: str = "kernel") -> Lower
     """Lower a scheduled program. Raises UserError, ScheduleError or UnsupportedError for what cannot be."""
     work = _Lowering(schedule, settings)
     state = schedule.state
-    for operator in work.operators:
-        if operator.name not in state.attached:
-            work.add(work.operator(operator.name))
+    for nest in schedule.nests:
+        if nest.name not in state.attached:
+            work.run(nest.name)
     for output in schedule.outputs:
         if output.name not in state.undefined_padding:
             work.fill_padding(output.name)
     loops = block([part.loops for part in work.parts])
     read = block([part.read for part in work.parts])
-    hoisted = hoist(read)
+    hoisted = hoist(contract(read))
     lowered = cut_tails(hoisted)
     kernel = _function(name, lowered, list(work.buffers.values()), work.tables)
     check = _check_function(f"{name}_check", work)
@@ -67,7 +70,7 @@ def lower(schedule: Schedule, settings: Settings, name: str = "kernel") -> Lower
         schedule.outputs,
         tuple(computed),
         work.layouts,
-        {t.name: state.nests[t.name] for t in work.operators},
+        {nest.name: nest for nest in schedule.nests},
         {buffer: fun for fun, buffer in work.tables.buffers.items()},
         tuple(work.guards.records.values()),
         {"loops": loops, "tables": read, "hoisted": hoisted, "lowered": lowered},
@@ -93,6 +96,7 @@ class _Lowering:
         self.prover = Prover(settings)
         self.guards = Guards(self.prover, settings)
         self.tables = Tables()
+        self.nests = schedule.nests
         self.operators = schedule.operators
         self.inside: dict[str, frozenset[Access]] = {}
         self.checks: list[IndexCheck] = []
@@ -105,24 +109,37 @@ class _Lowering:
         }
         self.parts: list[_Part] = []
 
-    def add(self, part: _Part) -> None:
-        """Append a piece of the program."""
-        self.parts.append(part)
+    def run(self, name: str) -> None:
+        """Append a nest to the program; one that is fused horizontally waits for the last of its group."""
+        group = next((g for g in self.state.together if name in g), (name,))
+        members = [nest.name for nest in self.nests if nest.name in group]
+        if name != members[-1]:
+            return
+        parts = [self.operator(member) for member in members]
+        if len(parts) == 1:
+            self.parts.append(parts[0])
+            return
+        check_group(members, self.nests)
+        self.parts.append(
+            _Part(
+                side_by_side(members, [part.loops for part in parts]),
+                side_by_side(members, [part.read for part in parts]),
+            )
+        )
 
     def operator(self, name: str, outside: tuple[Expr, ...] = ()) -> _Part:
         """The loops of an operator and, inside them, of those attached to it; `outside` holds around it."""
         nest = self.state.nests[name]
-        operation = make_operation(nest, self.layouts, self.inside[name], self.guards, outside)
+        operation = make_operation(nest, self.layouts, self.inside[nest.tensor.name], self.guards, outside)
         loops: dict[str, list[Stmt]] = {}
         read: dict[str, list[Stmt]] = {}
-        for operator in self.operators:
-            consumer, loop = self.state.attached.get(operator.name, ("", ""))
+        for attached in self.nests:
+            consumer, loop = self.state.attached.get(attached.name, ("", ""))
             if consumer == name:
-                attached = self.state.nests[operator.name]
                 check_attached(attached, nest)
                 known = {leaf.var for leaf in attached.around}
                 holds = tuple(c for c in (*operation.conditions, *nest.facts) if free_vars(c) <= known)
-                part = self.operator(operator.name, (*outside, *holds))
+                part = self.operator(attached.name, (*outside, *holds))
                 loops.setdefault(loop, []).append(part.loops)
                 read.setdefault(loop, []).append(part.read)
         workers = [Range(worker_of(leaf), WORKERS) for leaf in nest.scope if leaf.kind is LoopKind.PARALLEL]
@@ -143,7 +160,7 @@ class _Lowering:
         """Append the zero fill of a tensor's storage padding."""
         for fill, ranges in zero_fill(self.layouts[name], self.buffers[name]):
             reader = TableReader(self.tables, ranges, self.guards, f"padding of {name}")
-            self.add(_Part(fill, reader.stmt(fill)))
+            self.parts.append(_Part(fill, reader.stmt(fill)))
 
 
 def _buffer(tensor: Tensor, outputs: frozenset[str], layouts: Mapping[str, Layout]) -> Buffer:

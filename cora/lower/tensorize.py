@@ -10,9 +10,9 @@ from cora.ir.expr import ONE, ZERO, Binary, Const, Expr, Read, Reduce, Var, bina
 from cora.ir.simplify import Simplifier, bounds, linear_in, stride_in
 from cora.ir.stmt import Buffer, Operand, Tile
 from cora.ir.visit import free_vars, substitute
-from cora.prove import Outcome
 from cora.lower.guards import Guards
 from cora.lower.operation import Operation, context_of, simplifier_of
+from cora.prove import Outcome
 from cora.schedule.nest import Leaf
 
 NO_VAR = Var("%none")

@@ -22,8 +22,8 @@ from cora.runtime.versions import versions
 from cora.schedule.default import default_schedule
 from cora.schedule.schedule import Schedule, schedule
 from cora.settings import Settings
-from cora.tiles import select
 from cora.tiles import object_code as tile_code
+from cora.tiles import select
 
 
 def build(

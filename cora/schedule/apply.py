@@ -6,17 +6,20 @@ from cora.schedule.loop_steps import fuse, reorder, split, split_parts
 from cora.schedule.mark_steps import parallel, tensorize, unroll, vectorize
 from cora.schedule.nest import State
 from cora.schedule.padding_steps import bulk_pad, pad_dim, pad_loop
+from cora.schedule.piece_steps import hfuse, split_op
 from cora.schedule.stage_steps import compute_at, inline
 from cora.schedule.steps import (
     BulkPad,
     ComputeAt,
     Fuse,
+    HFuse,
     Inline,
     PadDim,
     PadLoop,
     Parallel,
     Reorder,
     Split,
+    SplitOp,
     SplitParts,
     Step,
     Tensorize,
@@ -50,6 +53,10 @@ def apply(step: Step, state: State) -> State:
             return state.with_nest(unroll(step, state.nest(step.op, "unroll")))
         case Tensorize():
             return state.with_nest(tensorize(step, state.nest(step.op, "tensorize")))
+        case SplitOp():
+            return split_op(step, state)
+        case HFuse():
+            return hfuse(step, state)
         case Inline():
             return inline(step, state)
         case ComputeAt():

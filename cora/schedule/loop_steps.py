@@ -64,8 +64,9 @@ def _two_loops(
 def _even_parts(nest: LoopNest, place: int, outer: Var, inner: Var, count: Expr) -> LoopNest:
     """Part p is `p*E // count .. (p + 1)*E // count`; it lies inside the range by construction."""
     extent = nest.leaves[place].extent
-    begin = binary("floordiv", extent * outer, count)
-    size = binary("floordiv", extent * (outer + 1), count) - begin
+    divisor = ONE if count == Const(0) else count  # no parts: any value will do
+    begin = binary("floordiv", extent * outer, divisor)
+    size = binary("floordiv", extent * (outer + 1), divisor) - begin
     joined = begin + inner
     result = _two_loops(nest, place, (outer, count), (inner, size), joined)
     facts = (*result.facts, joined < extent, binary("le", 0, joined))
@@ -99,10 +100,13 @@ def _fuse_pair(nest: LoopNest, outer_name: str, inner_name: str, name: str) -> L
     values: dict[Expr, Expr]
     if outer.var not in free_vars(inner.extent):
         extent = simplify(outer.extent * inner.extent)
-        values = {
-            outer.var: binary("floordiv", f, inner.extent) if inner.extent != Const(0) else Const(0),
-            inner.var: binary("mod", f, inner.extent) if inner.extent != Const(0) else Const(0),
-        }
+        if inner.extent == Const(0):  # nothing runs: any value will do
+            values = {outer.var: f, inner.var: f}
+        else:
+            values = {
+                outer.var: binary("floordiv", f, inner.extent),
+                inner.var: binary("mod", f, inner.extent),
+            }
     else:
         around = _dims_around(nest, place, outer.extent, inner.extent)
         as_dims: dict[Expr, Expr] = {var: dim for var, dim in around.items()}

@@ -57,6 +57,8 @@ class LoopNest:
     facts: what holds in every iteration by construction.
     padding: the multiple to which the loop over a root dim is padded.
     tile: how many of the innermost loops a micro-kernel runs (0: none).
+    piece: the name of this piece of the operator, if the operator is split. accumulates: whether it combines its
+    result with what an earlier piece stored.
     around: the loops of the consumer inside which an attached operator runs, outermost first.
     """
 
@@ -68,6 +70,13 @@ class LoopNest:
     padding: Mapping[Dim, int] = field(default_factory=dict)
     around: tuple[Leaf, ...] = ()
     tile: int = 0
+    piece: str = ""
+    accumulates: bool = False
+
+    @property
+    def name(self) -> str:
+        """How steps call the nest: the operator, or the piece of it."""
+        return self.piece or self.tensor.name
 
     @property
     def scope(self) -> tuple[Leaf, ...]:
@@ -98,10 +107,7 @@ class LoopNest:
 
     def rewrite(self, place: int, count: int, new: tuple[Leaf, ...], values: Mapping[Expr, Expr]) -> LoopNest:
         """`count` leaves from `place` become `new`; their variables are replaced everywhere by `values`."""
-        others = [
-            leaf.substituted(values)
-            for leaf in (*self.leaves[:place], *self.leaves[place + count :])
-        ]
+        others = [leaf.substituted(values) for leaf in (*self.leaves[:place], *self.leaves[place + count :])]
         return replace(
             self,
             leaves=(*others[:place], *new, *others[place:]),
@@ -148,7 +154,8 @@ class LoopNest:
 class State:
     """What the steps of a schedule have made: a nest per operator, a layout per tensor.
 
-    inlined: operators that are computed where they are read. attached: for an operator computed inside a loop of
+    pieces: the pieces of an operator that is split, in the order in which they run. together: nests that run in one
+    parallel loop. inlined: operators that are computed where they are read. attached: for an operator computed inside a loop of
     its consumer, the consumer and the loop.
     """
 
@@ -156,11 +163,17 @@ class State:
     nests: Mapping[str, LoopNest]
     layouts: Mapping[str, Layout]
     undefined_padding: frozenset[str] = frozenset()
+    pieces: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    together: tuple[tuple[str, ...], ...] = ()
     inlined: frozenset[str] = frozenset()
     attached: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def nest(self, op: str, step: str) -> LoopNest:
         """The nest of operator `op`; ScheduleError if it is no operator of the program."""
+        if op in self.pieces:
+            raise ScheduleError(
+                f"{step}: operator '{op}' is split; name a piece: {', '.join(self.pieces[op])}"
+            )
         if op not in self.nests:
             raise ScheduleError(f"{step}: no operator '{op}'; the operators are {', '.join(self.nests)}")
         if op in self.inlined:
@@ -172,9 +185,9 @@ class State:
 
         Raises ScheduleError if a loop around an attached operator is gone, or another.
         """
-        nests = {**self.nests, nest.tensor.name: nest}
+        nests = {**self.nests, nest.name: nest}
         for name, (consumer, loop) in self.attached.items():
-            if consumer != nest.tensor.name:
+            if consumer != nest.name:
                 continue
             attached = nests[name]
             scope = nest.scope[: len(attached.around)]

@@ -11,18 +11,20 @@ from cora.errors import ScheduleError, UserError
 from cora.ir.expr import Dim
 from cora.ir.tensor import Tensor
 from cora.lang.check import program
-from cora.schedule.nest import LoopNest, State, initial_nest
 from cora.schedule.apply import apply
+from cora.schedule.nest import LoopNest, State, initial_nest
 from cora.schedule.steps import (
     BulkPad,
     ComputeAt,
     Fuse,
+    HFuse,
     Inline,
     PadDim,
     PadLoop,
     Parallel,
     Reorder,
     Split,
+    SplitOp,
     SplitParts,
     Step,
     Tensorize,
@@ -67,11 +69,17 @@ class Schedule:
     @property
     def operators(self) -> tuple[Tensor, ...]:
         """The operators with loops of their own, each after what it reads; bodies include what was inlined."""
-        nests = self.state.nests
+        return tuple(dict.fromkeys(nest.tensor for nest in self.nests))
+
+    @property
+    def nests(self) -> tuple[LoopNest, ...]:
+        """The loop nests in the order in which they run: an operator's after those it reads, its pieces in order."""
+        state = self.state
         return tuple(
-            nests[t.name].tensor
+            state.nests[piece]
             for t in self.tensors
-            if t.body is not None and t.name not in self.state.inlined
+            if t.body is not None and t.name not in state.inlined
+            for piece in state.pieces.get(t.name, (t.name,))
         )
 
     def nest(self, op: TensorRef) -> LoopNest:
@@ -165,6 +173,30 @@ class Schedule:
         return self.then(
             Vectorize(_tensor(op), _loop(loop), 0 if lanes is None else _int(lanes, "vectorize: lanes"))
         )
+
+    def split_op(
+        self,
+        op: TensorRef,
+        loop: LoopRef,
+        *,
+        multiple: int | None = None,
+        index: int | None = None,
+        names: tuple[str, str] | None = None,
+    ) -> Schedule:
+        """Split an operator at a multiple of the extent of a loop (full tiles and the rest), or at an index.
+
+        The pieces are `names`, by default `<op>_main`, `<op>_tail`. See steps.SplitOp.
+        """
+        name = _tensor(op)
+        if (multiple is None) == (index is None):
+            raise ScheduleError(f"split_op of '{name}': expected either multiple= or index=")
+        at, unit = (index, "index") if multiple is None else (multiple, "multiple")
+        pieces = names or (f"{name}_main", f"{name}_tail")
+        return self.then(SplitOp(name, _loop(loop), _int(at, f"split_op: {unit}"), unit, pieces))  # type: ignore[arg-type]
+
+    def hfuse(self, *nests: TensorRef) -> Schedule:
+        """Run independent parallel nests (operators or pieces) in one parallel loop. See steps.HFuse."""
+        return self.then(HFuse(tuple(_tensor(nest) for nest in nests)))
 
     def tensorize(self, op: TensorRef, loop: LoopRef) -> Schedule:
         """Compute the innermost loops, from `loop` inwards, by a micro-kernel. See steps.Tensorize."""

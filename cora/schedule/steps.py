@@ -167,6 +167,34 @@ class ComputeAt:
 
 
 @dataclass(frozen=True, slots=True)
+class SplitOp:
+    """Split an operator in two pieces at a point of a loop; each piece is scheduled on its own (paper section 4).
+
+    before: for i in 0..E: body(i)
+    after:  for i in 0..p: body(i)              first piece;  p = E // at * at (unit "multiple"), or min(at, E)
+            for i in 0..E - p: body(p + i)      second piece
+
+    A reduction loop is split too: the second piece adds to what the first has stored.
+    """
+
+    op: str
+    loop: str
+    at: int
+    unit: Literal["multiple", "index"]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HFuse:
+    """Horizontal fusion: run nests that do not read one another in one parallel loop (paper section 4).
+
+    before: parallel for w: A(w); parallel for w: B(w)      after: parallel for w: A(w); B(w)
+    """
+
+    nests: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Tensorize:
     """Compute the innermost loops, from `loop` inwards, by a generated micro-kernel.
 
@@ -199,6 +227,8 @@ Step: TypeAlias = (
     | Inline
     | ComputeAt
     | Tensorize
+    | SplitOp
+    | HFuse
 )
 
 _BY_NAME = {kind.__name__: kind for kind in get_args(Step)}

@@ -253,10 +253,17 @@ def test_reorder_puts_a_reduction_outside() -> None:
     assert loops(s, S)[2:] == ["key: lens[batch] reduction", "pos_i: 4"]
 
 
+def test_reorder_puts_a_vloop_outside_the_loop_it_depends_on() -> None:
+    s = cora.schedule(H).reorder(H, pos, batch)
+    assert loops(s, H) == ["pos: longest[]", "batch: M", "head: 12"]
+    assert conditions(s, H) == ["pos < lens[batch]"]
+    assert str(s.nest(H).leaves[0].extent.fun.definition.body) == "lens[%0]"  # type: ignore[attr-defined]
+    back = s.reorder(H, batch, pos)
+    assert loops(back, H)[:2] == ["batch: M", "pos: longest[]"]
+
+
 def test_reorder_refuses() -> None:
     s = cora.schedule(H)
-    with refuses("reorder: loop 'pos' of 'H' runs to lens[batch], so it cannot stand outside loop(s) batch"):
-        s.reorder(H, pos, batch)
     with refuses("reorder: a loop stands twice in batch, batch"):
         s.reorder(H, batch, batch)
     with refuses("reorder: operator 'H' has no loop 'key'"):

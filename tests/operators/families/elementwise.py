@@ -158,6 +158,19 @@ convolution = Case(
     },
 )
 
+conditional_product = Case(
+    "conditional_product",
+    (
+        cora.compute(
+            "O",
+            [batch, pos],
+            cora.where(pos + 1 < lens[batch], A[batch, pos] * B[batch, pos], 1.0) + A[batch, pos] * 3.0,
+        ),
+    ),
+    rows(16),
+    {f.__name__: f for f in (fused_storage, fused_unpadded, bulk, row_vectors, odd_split)},
+)
+
 shift = Case(
     "shift",
     (cora.compute("O", [batch, pos], cora.where(pos < 1, -1.0, A[batch, cora.maximum(pos - 1, 0)])),),
@@ -183,6 +196,7 @@ affine = Case(
     ),
     rows(16),
     {f.__name__: f for f in (fused_unpadded, row_vectors, odd_split)},
+    batch_dim=None,
 )
 
 first = cora.compute("first", [batch, pos], A[batch, pos] * 2.0 + 1.0)
@@ -331,6 +345,7 @@ CASES = (
     broadcast,
     table,
     convolution,
+    conditional_product,
     shift,
     reverse,
     affine,

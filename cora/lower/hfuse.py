@@ -1,0 +1,49 @@
+"""Horizontal fusion: the parallel loops of several nests become one, each worker running its share of every nest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cora.errors import ScheduleError
+from cora.ir.expr import Expr, Var
+from cora.ir.stmt import For, LoopKind, Stmt, block, map_stmt
+from cora.ir.visit import substitute
+from cora.schedule.nest import LoopNest
+from cora.schedule.stage_steps import accesses_of
+
+
+def side_by_side(names: Sequence[str], loops: Sequence[Stmt]) -> Stmt:
+    """One parallel loop for several. Raises ScheduleError if one of the nests does not begin with its parallel loop."""
+    shares: list[Stmt] = []
+    first: For | None = None
+    for name, stmt in zip(names, loops, strict=True):
+        match stmt:
+            case For(var=worker, kind=LoopKind.PARALLEL, body=body) as loop:
+                first = first or loop
+                shares.append(_rename(body, {worker: first.var}))
+            case _:
+                raise ScheduleError(
+                    f"hfuse: the outermost loop of '{name}' must be parallel, and not under a condition"
+                )
+    assert first is not None
+    return For(first.var, first.begin, first.end, LoopKind.PARALLEL, block(shares))
+
+
+def _rename(s: Stmt, values: Mapping[Var, Expr]) -> Stmt:
+    return map_stmt(s, lambda inner: _rename(inner, values), lambda e: substitute(e, values))
+
+
+def check_group(group: Sequence[str], nests: Sequence[LoopNest]) -> None:
+    """The group runs where its last nest stands: no nest before that, outside the group, may read what it stores."""
+    names = [nest.name for nest in nests]
+    last = max(names.index(name) for name in group)
+    first = min(names.index(name) for name in group)
+    written = {nest.tensor.name for nest in nests if nest.name in group}
+    for nest in nests[first:last]:
+        if nest.name in group:
+            continue
+        for access in accesses_of(nest.tensor):
+            if access.tensor.name in written:
+                raise ScheduleError(
+                    f"hfuse of {', '.join(group)}: '{nest.name}' reads '{access.tensor.name}' before the group is done"
+                )

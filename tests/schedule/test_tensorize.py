@@ -1,0 +1,139 @@
+"""Tiles by micro-kernels: ragged products of every shape, epilogues, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cora
+from cora.schedule.schedule import Schedule
+from tests.guard_pages import guarded
+from tests.reference import assert_matches
+
+SETTINGS = cora.Settings(cache=False)
+
+M = cora.size("M")
+batch = cora.Dim("batch", M)
+m, n, k = (cora.lengths(name, batch) for name in "mnk")
+i = cora.Dim("i", m[batch])
+j = cora.Dim("j", n[batch])
+r = cora.Dim("r", k[batch])
+
+A = cora.placeholder("A", [batch, i, r])
+At = cora.placeholder("At", [batch, r, i])
+B = cora.placeholder("B", [batch, r, j])
+Bt = cora.placeholder("Bt", [batch, j, r])
+bias = cora.placeholder("bias", [batch, j])
+R = cora.placeholder("R", [batch, i, j])
+
+SHAPES = (
+    ([], [], []),
+    ([0], [5], [3]),
+    ([3, 0, 17, 6], [5, 4, 64, 1], [7, 3, 0, 33]),
+    ([5, 6, 7, 12, 13], [63, 64, 65, 16, 17], [1, 2, 3, 4, 5]),
+    ([1, 130], [1, 200], [1, 65]),
+)
+
+
+def product(a: cora.Tensor, *extra: object, name: str = "C") -> cora.Tensor:
+    left = a[batch, i, r] if a is A else a[batch, r, i]
+    total = cora.sum(left * B[batch, r, j], over=r)
+    for term in extra:
+        total = total + term  # type: ignore[operator]
+    return cora.compute(name, [batch, i, j], total)
+
+
+def tiled(c: cora.Tensor, tail: str, rows: int = 6, columns: int = 64) -> Schedule:
+    return (
+        cora.schedule(c)
+        .split(c, j, columns, names=("jp", "jv"))
+        .split(c, i, rows, names=("it", "ir"), tail=tail)  # type: ignore[arg-type]
+        .reorder(c, "jp", "it", "ir", "jv", r)
+        .tensorize(c, "ir")
+        .parallel(c, batch)
+    )
+
+
+def check(s: Schedule, inputs: list[cora.Tensor]) -> cora.Kernel:
+    """On all shapes; arrays end at an inaccessible page, outputs start as NaN."""
+    kernel = cora.build(s, settings=SETTINGS)
+    output = s.outputs[0]
+    rng = np.random.default_rng(1)
+    for ms, ns, ks in SHAPES:
+        lengths, sizes = {"m": ms, "n": ns, "k": ks}, {"M": len(ms)}
+        arrays = []
+        for tensor in inputs:
+            values = rng.standard_normal(cora.RaggedArray.empty(tensor, lengths, sizes).values.size)
+            memory = guarded(values.astype(np.float32))
+            arrays.append(cora.RaggedArray.from_values(memory, tensor, lengths, sizes))
+        reference = cora.interpret(output, {a.name: a for a in arrays}, lengths=lengths, sizes=sizes)
+        known = {name: values for name, values in lengths.items() if name in kernel.length_domains}
+        plan = cora.plan(kernel, **known)
+        empty = cora.RaggedArray.empty(output, lengths, sizes, fill=np.nan).values
+        out = cora.RaggedArray.from_values(guarded(empty), output, lengths, sizes, writable=True)
+        ordered = [next(a for a in arrays if a.name == name) for name in kernel.inputs]
+        assert_matches(reference, kernel.run(plan, *ordered, outputs={output.name: out}))
+    return kernel
+
+
+@pytest.mark.parametrize("tail", ["guard", "balanced"])
+def test_ragged_batched_product(tail: str) -> None:
+    kernel = check(tiled(product(A), tail), [A, B])
+    assert "# tile" in kernel.ir("lowered")
+
+
+def test_transposed_left_operand() -> None:
+    check(tiled(product(At), "guard"), [At, B])
+
+
+def test_tile_larger_than_any_micro_kernel_is_cut() -> None:
+    check(tiled(product(A), "guard", rows=13, columns=150), [A, B])
+
+
+def test_bias_and_residual() -> None:
+    c = product(A, bias[batch, j], R[batch, i, j])
+    check(tiled(c, "guard"), [A, B, bias, R])
+
+
+def test_row_of_a_matrix() -> None:
+    x = cora.placeholder("x", [batch, r])
+    c = cora.compute("y", [batch, j], cora.sum(x[batch, r] * B[batch, r, j], over=r))
+    s = cora.schedule(c).split(c, j, 64).tensorize(c, "j_i")
+    check(s, [x, B])
+
+
+def test_epilogue_by_inlining_the_product() -> None:
+    c = product(A, name="P")
+    d = cora.compute("D", [batch, i, j], c[batch, i, j] + bias[batch, j])
+    s = cora.schedule(d).inline(c)
+    s = s.split(d, j, 64).split(d, i, 6).reorder(d, "j_o", "i_o", "i_i", "j_i", r).tensorize(d, "i_i")
+    check(s, [A, B, bias])
+
+
+def refused(c: cora.Tensor, message: str) -> None:
+    with pytest.raises(cora.ScheduleError, match=message):
+        cora.build(tiled(c, "guard"), settings=SETTINGS)
+
+
+def test_refusals_of_bodies() -> None:
+    by_columns = cora.sum(A[batch, i, r] * Bt[batch, j, r], over=r)
+    refused(cora.compute("C", [batch, i, j], by_columns), "apart, not adjacent")
+    refused(cora.compute("C", [batch, i, j], cora.max(A[batch, i, r] * B[batch, r, j], over=r)), "got the term max")
+    refused(cora.compute("C", [batch, i, j], cora.sum(A[batch, i, r] + B[batch, r, j], over=r)), "expected a product")
+    squared = cora.sum(A[batch, i, r] * A[batch, i, r] * B[batch, r, j], over=r)
+    refused(cora.compute("C", [batch, i, j], squared), "expected a product")
+    twice = product(A, R[batch, i, j], R[batch, i, j] * 2.0)
+    refused(twice, "expected a sum of products plus float32 terms")
+
+
+def test_refusals_of_loops() -> None:
+    c = product(A)
+    s = cora.schedule(c)
+    with pytest.raises(cora.ScheduleError, match="must have a row loop, a column loop and one reduction loop"):
+        s.tensorize(c, i).tensorize(c, batch)
+    with pytest.raises(cora.ScheduleError, match="must have a row loop"):
+        s.split(c, r, 8).tensorize(c, i)
+    with pytest.raises(cora.ScheduleError, match="must have a row loop"):
+        s.vectorize(c, r, lanes=8).tensorize(c, i)
+    with pytest.raises(cora.ScheduleError, match="no constant bound"):
+        cora.build(s.tensorize(c, i), settings=SETTINGS)
