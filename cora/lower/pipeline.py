@@ -56,7 +56,8 @@ def lower(schedule: Schedule, settings: Settings, name: str = "kernel") -> Lower
             work.fill_padding(output.name)
     loops = block([part.loops for part in work.parts])
     read = block([part.read for part in work.parts])
-    hoisted = hoist(contract(read))
+    contracted = contract(read)
+    hoisted = hoist(contracted) if state.hoist else contracted
     lowered = cut_tails(hoisted)
     kernel = _function(name, lowered, list(work.buffers.values()), work.tables)
     check = _check_function(f"{name}_check", work)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cora.schedule.loop_steps import fuse, reorder, split, split_parts
 from cora.schedule.mark_steps import parallel, tensorize, unroll, vectorize
 from cora.schedule.nest import State
-from cora.schedule.padding_steps import bulk_pad, pad_dim, pad_loop
+from cora.schedule.padding_steps import bulk_pad, pad_dim, pad_loop, reorder_dims
 from cora.schedule.piece_steps import hfuse, split_op
 from cora.schedule.stage_steps import compute_at, inline
 from cora.schedule.steps import (
@@ -13,11 +15,13 @@ from cora.schedule.steps import (
     ComputeAt,
     Fuse,
     HFuse,
+    HoistLoads,
     Inline,
     PadDim,
     PadLoop,
     Parallel,
     Reorder,
+    ReorderDims,
     Split,
     SplitOp,
     SplitParts,
@@ -57,6 +61,10 @@ def apply(step: Step, state: State) -> State:
             return split_op(step, state)
         case HFuse():
             return hfuse(step, state)
+        case ReorderDims():
+            return reorder_dims(step, state)
+        case HoistLoads():
+            return replace(state, hoist=step.on)
         case Inline():
             return inline(step, state)
         case ComputeAt():

@@ -165,6 +165,7 @@ class State:
     undefined_padding: frozenset[str] = frozenset()
     pieces: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     together: tuple[tuple[str, ...], ...] = ()
+    hoist: bool = True
     inlined: frozenset[str] = frozenset()
     attached: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 

@@ -18,11 +18,13 @@ from cora.schedule.steps import (
     ComputeAt,
     Fuse,
     HFuse,
+    HoistLoads,
     Inline,
     PadDim,
     PadLoop,
     Parallel,
     Reorder,
+    ReorderDims,
     Split,
     SplitOp,
     SplitParts,
@@ -159,10 +161,16 @@ class Schedule:
         contents: Literal["zero", "undefined"] = "zero",
     ) -> Schedule:
         """Pad the storage of a dim to a multiple, or to the longest slice. See steps.PadDim."""
-        if contents not in ("zero", "undefined"):
-            raise ScheduleError(f"pad_dim: contents must be 'zero' or 'undefined'; got {contents!r}")
         step = PadDim(_tensor(tensor), _loop(dim), _int(multiple, "pad_dim: multiple"), to_max, contents)
         return self.then(step)
+
+    def reorder_dims(self, tensor: TensorRef, *order: LoopRef) -> Schedule:
+        """Store the dims of a tensor in another order, outermost first. See steps.ReorderDims."""
+        return self.then(ReorderDims(_tensor(tensor), tuple(_loop(dim) for dim in order)))
+
+    def hoist_loads(self, on: bool = True) -> Schedule:
+        """Whether reads of auxiliary arrays leave the loops that do not change them. See steps.HoistLoads."""
+        return self.then(HoistLoads(bool(on)))
 
     def parallel(self, op: TensorRef, loop: LoopRef, balance: Literal["cost", "count"] = "cost") -> Schedule:
         """Run a loop on the workers of the plan. See steps.Parallel."""

@@ -195,6 +195,27 @@ class HFuse:
 
 
 @dataclass(frozen=True, slots=True)
+class ReorderDims:
+    """Store the dims of a tensor in another order, outermost first; the definition's indices stay as they are.
+
+    before: X[b][i][h] at offset(b)*H + i*H + h        after, order b, h, i: offset(b)*H + h*lens[b] + i
+    """
+
+    tensor: str
+    order: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HoistLoads:
+    """Whether reads of auxiliary arrays move out of the loops that do not change them (the default: they do).
+
+    before: for b: for i: O[offset[b] + i] = ...        after: for b: base = offset[b]; for i: O[base + i] = ...
+    """
+
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Tensorize:
     """Compute the innermost loops, from `loop` inwards, by a generated micro-kernel.
 
@@ -229,6 +250,8 @@ Step: TypeAlias = (
     | Tensorize
     | SplitOp
     | HFuse
+    | ReorderDims
+    | HoistLoads
 )
 
 _BY_NAME = {kind.__name__: kind for kind in get_args(Step)}
@@ -257,6 +280,8 @@ def from_data(data: dict[str, Any]) -> Step:
         expected = kinds.get(str(names[name]), str)
         if type(value) is not expected:
             raise UserError(f"{kind.__name__}.{name}: expected {expected.__name__}; got {value!r}")
+        if isinstance(value, list) and not all(isinstance(v, str) for v in value):
+            raise UserError(f"{kind.__name__}.{name}: expected a list of str; got {value!r}")
     plain = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
     step: Step = kind(**plain)
     return step

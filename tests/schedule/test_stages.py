@@ -46,8 +46,11 @@ def check(s: Schedule, source: cora.Tensor) -> cora.Kernel:
         for k in (kernel, careful):
             plan = cora.plan(k, lens=lengths, threads=2)
             sizes = {"M": len(lengths)}
-            out = cora.RaggedArray.empty(s.outputs[0], {"lens": lengths}, sizes, fill=np.nan)
-            results.append(k.run(plan, x, outputs={s.outputs[0].name: out}))
+            output = s.outputs[0]
+            out = cora.RaggedArray.empty(
+                k.layout(output.name), {"lens": lengths}, sizes, fill=np.nan, dtype=output.dtype, name=output.name
+            )
+            results.append(k.run(plan, x, outputs={output.name: out}))
             assert_matches(reference, results[-1])
         assert results[0].values.tobytes() == results[1].values.tobytes()
     return kernel
