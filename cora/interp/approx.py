@@ -256,7 +256,9 @@ def reduce(op: ReduceOp, a: Approx, lengths: NDArray[np.int64], dtype: str) -> A
             absolute = np.multiply.reduceat(size, first)
             perturbed = np.multiply.reduceat(size + a.error, first)
             gained = epsilon_of(dtype) * lengths[filled] * absolute
-            error[filled] = perturbed - absolute + gained
+            # a product of some of the factors may be flushed to zero, and the others make it larger
+            lost = np.multiply.reduceat(np.maximum(size, 1), first) * lengths[filled] * flushed_below(dtype)
+            error[filled] = perturbed - absolute + gained + lost
         case "max" | "min":
             fold = np.maximum if op == "max" else np.minimum
             value[filled] = fold.reduceat(a.value, first)
@@ -269,6 +271,11 @@ def reduce(op: ReduceOp, a: Approx, lengths: NDArray[np.int64], dtype: str) -> A
 def epsilon_of(dtype: str) -> float:
     """`epsilon` of floating-point types, 0 of others."""
     return epsilon(dtype) if dtypes.is_float(dtype) else 0.0
+
+
+def flushed_below(dtype: str) -> float:
+    """`smallest_normal` of floating-point types, 0 of others."""
+    return smallest_normal(dtype) if dtypes.is_float(dtype) else 0.0
 
 
 def reduce_position(

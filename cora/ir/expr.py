@@ -501,7 +501,7 @@ def round_up(a: Expr, b: int) -> Expr:
 
 def _logical(op: BinaryOp, a: Expr, b: Expr) -> Expr:
     neutral = TRUE if op == "and" else FALSE
-    if a == neutral or a == b:
+    if a in (neutral, b):
         return b
     if b == neutral:
         return a

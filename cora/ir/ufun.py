@@ -114,7 +114,7 @@ def scan(outer: tuple[Dim, ...], index: Dim, body: Expr, name: str = "offset") -
 
 def fusion_maps(offset: UFun) -> tuple[UFun, UFun]:
     """The maps `ffo`, `ffi` of the fused loop with row starts `offset` (paper section 5.1)."""
-    *outer, last = offset.domain
+    outer = offset.domain[:-1]
     total = offset(*outer, _extent_of_scan(offset))
     domain = (*outer, formal(len(outer), total))
     return UFun("ffo", domain, FusedOuter(offset)), UFun("ffi", domain, FusedInner(offset))

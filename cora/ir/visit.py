@@ -119,7 +119,8 @@ def substitute(e: Expr, values: Mapping[_Key, Expr]) -> Expr:
     """`e` with every node that is a key of `values` replaced; the dims of a Reduce stay bound."""
     if not values:
         return e
-    replacements: Mapping[Expr, Expr] = {key: value for key, value in values.items()}
+    replacements: dict[Expr, Expr] = {}
+    replacements.update(values.items())
     memo: dict[Expr, Expr] = {}
 
     def go(node: Expr) -> Expr:

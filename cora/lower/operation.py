@@ -81,7 +81,9 @@ def make_operation(
 ) -> Operation:
     """The operation of a nest; `inside` are the accesses proved inside their tensors on valid iterations.
 
-    outside: the conditions that hold around an attached operator. Raises ScheduleError if a loop is padded more than the storage it writes.
+    outside: the conditions that hold around an attached operator.
+
+    Raises ScheduleError if a loop is padded more than the storage that it writes.
     """
     tensor = nest.tensor
     layout = layouts[tensor.name]

@@ -79,7 +79,7 @@ class TableReader:
         return select(conjunction(kept), read, ZERO) if kept else read
 
     def _context(self, call: Call) -> Context:
-        """The ranges of the variables in `call` and of those outside them: of no other loop is it known that it runs."""
+        """The ranges of the variables in `call` and of those outside them: no other loop is known to run."""
         used = set(free_vars(call))
         ranges: list[Range] = []
         for loop in reversed(self.ranges):

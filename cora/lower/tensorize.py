@@ -129,7 +129,7 @@ class _Matcher:
             raise self.refuse(f"{what} does not move evenly: {offset}")
         if not any_column and strides[1] != ONE:
             raise self.refuse(f"the columns of {what} are {strides[1]} apart, not adjacent")
-        base = self.simplifier(substitute(offset, {var: ZERO for var in tile_vars}))
+        base = self.simplifier(substitute(offset, dict.fromkeys(tile_vars, ZERO)))
         return Operand(buffer, base, self.simplifier(strides[0]), self.simplifier(strides[1]))
 
     def _limits(self) -> tuple[dict[Var, Expr], tuple[Expr, ...]]:

@@ -126,10 +126,7 @@ class _Built:
         if library is None:
             return MemoryCode(self._compiled.function, self.source)
         metadata = self.artifact.to_bytes()
-        if cache is not None:
-            path = cache.store(key, library, metadata).path
-        else:
-            path = private_copy(library)
+        path = private_copy(library) if cache is None else cache.store(key, library, metadata).path
         return LibraryCode(load_code(path), metadata, self.source)
 
     def dump(self, folder: Path) -> None:

@@ -109,7 +109,8 @@ def _fuse_pair(nest: LoopNest, outer_name: str, inner_name: str, name: str) -> L
             }
     else:
         around = _dims_around(nest, place, outer.extent, inner.extent)
-        as_dims: dict[Expr, Expr] = {var: dim for var, dim in around.items()}
+        as_dims: dict[Expr, Expr] = {}
+        as_dims.update(around.items())
         index = Dim(outer.name, substitute(outer.extent, as_dims))
         body = substitute(inner.extent, {**as_dims, outer.var: index})
         offset = scan(tuple(around.values()), index, body)

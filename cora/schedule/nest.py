@@ -155,8 +155,8 @@ class State:
     """What the steps of a schedule have made: a nest per operator, a layout per tensor.
 
     pieces: the pieces of an operator that is split, in the order in which they run. together: nests that run in one
-    parallel loop. inlined: operators that are computed where they are read. attached: for an operator computed inside a loop of
-    its consumer, the consumer and the loop.
+    parallel loop. hoist: whether table reads leave loops. inlined: operators that are computed where they are read.
+    attached: for an operator computed inside a loop of its consumer, the consumer and the loop.
     """
 
     outputs: frozenset[str]
@@ -194,7 +194,7 @@ class State:
             scope = nest.scope[: len(attached.around)]
             if [leaf.var for leaf in scope] != [leaf.var for leaf in attached.around]:
                 raise ScheduleError(
-                    f"'{name}' is computed at loop '{loop}' of '{consumer}': the loops down to it cannot change any more"
+                    f"'{name}' is computed at loop '{loop}' of '{consumer}': its loops down to it cannot change"
                 )
             nests[name] = replace(attached, around=scope)
         return replace(self, nests=nests)

@@ -70,8 +70,8 @@ def _check_reduction(where: str, tensor: Tensor) -> None:
         case Reduce(op="sum" | "prod" | "max" | "min") as body if body.dtype == tensor.dtype:
             return
     raise ScheduleError(
-        f"{where}: to split a reduction loop the element must be a bare sum, prod, max or min, stored in the type it "
-        f"accumulates in ({dtypes.compute_type(tensor.dtype)}); it is {tensor.body}: compute the rest in another operator"
+        f"{where}: the element of a split reduction must be a bare sum, prod, max or min, stored in the type it "
+        f"accumulates in ({dtypes.compute_type(tensor.dtype)}); it is {tensor.body}"
     )
 
 

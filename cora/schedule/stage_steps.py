@@ -58,7 +58,8 @@ def _check_untouched(step: str, nest: LoopNest, state: State) -> None:
 
 
 def _inlined(reader: Tensor, producer: Tensor) -> Tensor:
-    assert producer.body is not None and reader.body is not None
+    assert producer.body is not None
+    assert reader.body is not None
     body = producer.body
     reduces = bool(reductions_of(body))
     for dim in (d for r in reductions_of(body) for d in r.over if d in reader.dims):
@@ -153,11 +154,18 @@ def _attached_nest(tensor: Tensor, around: tuple[Leaf, ...], fixed: dict[Dim, Ex
 def check_attached(nest: LoopNest, consumer: LoopNest) -> None:
     """Two iterations of a parallel loop around an attached operator must not compute the same elements.
 
-    So every dim of the consumer that the parallel loop determines must be a fixed dim of the operator.
+    So every dim of the consumer that the parallel loop determines must be a fixed dim of the operator. Nor may
+    the operator have a parallel loop of its own there.
     """
     for leaf in nest.around:
         if leaf.kind is not LoopKind.PARALLEL:
             continue
+        for own in nest.leaves:
+            if own.kind is LoopKind.PARALLEL:
+                raise ScheduleError(
+                    f"compute_at: loop '{own.name}' of '{nest.tensor.name}' is parallel inside the parallel loop "
+                    f"'{leaf.name}' of '{consumer.tensor.name}'; mark one of them"
+                )
         fixed = {nest.values[d] for d in nest.tensor.dims}
         for dim, value in consumer.values.items():
             if leaf.var in free_vars(value) and simplify(value) not in fixed:

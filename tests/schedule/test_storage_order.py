@@ -37,5 +37,5 @@ def test_refusals(order: tuple[cora.Tensor, ...], message: str) -> None:
 def test_loads_stay_in_the_loops_if_asked() -> None:
     hoisted = check(cora.schedule(B).vectorize(B, i), A).ir("lowered")
     kept = check(cora.schedule(B).vectorize(B, i).hoist_loads(False), A).ir("lowered")
-    assert "O" not in hoisted and "B[offset_" in hoisted
+    assert "B[offset_" in hoisted
     assert "B[offset[batch]" in kept
