@@ -1,4 +1,4 @@
-"""The command line: `python -m benchmarks demo|foundation|all|list`."""
+"""The command line: `python -m benchmarks demo|foundation|loadhoist|opsplit|all|list`."""
 
 from __future__ import annotations
 
@@ -48,6 +48,10 @@ class Experiment:
 EXPERIMENTS = (
     Experiment("demo", "the first program and a row softmax on a realistic batch: checked, timed"),
     Experiment("foundation", "building, planning, launching and streaming, against their targets"),
+    Experiment(
+        "loadhoist", "what ragged loops and storage cost at equal lengths, and what hoisting gives back"
+    ),
+    Experiment("opsplit", "operation splitting and horizontal fusion of the products of attention"),
 )
 
 Quick = Annotated[bool, typer.Option("--quick", help="Less data and fewer repeats.")]

@@ -34,9 +34,15 @@ def read_rows(path: str | Path) -> list[Row]:
 
 
 def grouped_bars(
-    csv_path: str | Path, png_path: str | Path, *, metrics: Sequence[str], title: str, unit: str
+    csv_path: str | Path,
+    png_path: str | Path,
+    *,
+    metrics: Sequence[str],
+    title: str,
+    unit: str,
+    logarithmic: bool = True,
 ) -> Path:
-    """A group of bars for each metric, a bar for each variant that has it, on a logarithmic axis.
+    """A group of bars for each metric, a bar for each variant that has it.
 
     The variants stand in the order in which they appear in the file. The picture replaces an earlier one.
 
@@ -61,7 +67,7 @@ def grouped_bars(
             color=COLOURS[number % len(COLOURS)],
         )
         axes.bar_label(bars, fmt="{:.3g}", fontsize=8)
-    axes.set_yscale("log")
+    axes.set_yscale("log" if logarithmic else "linear")
     axes.set_xticks(range(len(metrics)), [m.replace("_", " ") for m in metrics])
     axes.set_ylabel(unit)
     axes.set_title(title, fontsize=10)

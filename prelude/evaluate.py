@@ -35,9 +35,11 @@ IntArray = NDArray[Any]
 
 
 class NativePrelude:
-    """The compiled prelude of `spec`. It has no state: any number of threads may use it at once."""
+    """The compiled prelude of `spec`. Any number of threads may use it at once: it remembers of a batch no more than
+    how much room its tables took, as a hint.
+    """
 
-    __slots__ = ("_alike", "_compute", "_dtypes", "_frame", "_given", "_keys", "_owner", "_pack", "spec")
+    __slots__ = ("_alike", "_compute", "_dtypes", "_frame", "_given", "_keys", "_owner", "_pack", "_usual", "spec")
 
     def __init__(self, spec: PreludeSpec, address: int, owner: object) -> None:
         """`address` is that of the entry point `prelude_compute`; `owner` keeps its code in memory."""
@@ -55,6 +57,7 @@ class NativePrelude:
         arguments = len(spec.sizes) + 2 * len(spec.tables)
         self._frame = ctypes.c_int64 * (arguments + len(spec.tables) + 1)
         self._pack = struct.Struct(f"={arguments}q").pack_into
+        self._usual = [0] * len(spec.tables)  # entries in the last batch: what a new arena makes room for
 
     def compute(
         self,
@@ -160,6 +163,7 @@ class NativePrelude:
                     addresses[t], room[t] = address_of(array), ~len(array)
             counts, short = self._call(values, addresses, room)
             if short is None:
+                self._usual = counts
                 return counts
             for t in self._alike[short]:
                 if t not in others:
@@ -167,11 +171,14 @@ class NativePrelude:
             known.update((t, counts[t]) for t in range(short) if t not in others)
 
     def _guess(self, known: dict[int, int], others: dict[int, IntArray], arena: Arena) -> None:
-        """Make room in a new arena for tables as long as the lengths, as most are: it saves repetitions."""
+        """Make room in a new arena for tables as long as the lengths, as most are, or as in the last batch.
+
+        It saves repetitions of the computation.
+        """
         entries = max(known.values(), default=0) + 1
-        for t, key in enumerate(self._keys):
+        for t, (key, usual) in enumerate(zip(self._keys, self._usual, strict=True)):
             if t not in known and t not in others:
-                arena.reserve(key, entries, self._dtypes[t])
+                arena.reserve(key, max(entries, usual), self._dtypes[t])
 
     def _call(self, values: list[int], addresses: list[int], room: list[int]) -> tuple[list[int], int | None]:
         """Run the native code: the entries of each table, and the table that has too little room."""

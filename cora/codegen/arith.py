@@ -170,10 +170,18 @@ def _round_down(op: str, quotient: Tir, rest: Tir, adjust: Tir, divisor: Tir, dt
     return T.Select(adjust, T.Sub(quotient, filled(1, dtype, lanes)), quotient)
 
 
+def _opaque_max(y: Tir, k: float, dtype: str, lanes: int) -> Tir:
+    """`max(y, k)` as a call, which TVM's analyzer does not look into.
+
+    It would find that the divisor is y where y is not 0, and then divide by 0 where it looks at y = 0.
+    """
+    return intrinsic(typed(dtype, lanes), "smax", y, filled(k, dtype, lanes))
+
+
 def _by_nonneg(scope: Scope, op: str, x: Tir, y: Tir, dtype: str, lanes: int) -> Tir:
     """Division of two non-negative numbers, 0 where the divisor is 0."""
     y = scope.bind(y, "divisor")
-    safe = T.Max(y, filled(1, dtype, lanes))
+    safe = _opaque_max(y, 1, dtype, lanes)
     result = T.Div(x, safe) if op == "floordiv" else T.Mod(x, safe)
     return T.Select(T.EQ(y, filled(0, dtype, lanes)), filled(0, dtype, lanes), result)
 
@@ -186,7 +194,7 @@ def _by_any(scope: Scope, op: str, x: Tir, y: Tir, dtype: str, lanes: int) -> Ti
     none, one, minus = (filled(k, dtype, lanes) for k in (0, 1, -1))
     x, y = scope.bind(x, "x"), scope.bind(y, "divisor")
     special = T.Or(T.EQ(y, none), T.EQ(y, minus))
-    safe = scope.bind(T.Select(special, one, y), "safe")
+    safe = scope.bind(_opaque_max(T.Select(special, one, y), dtypes.lowest(dtype), dtype, lanes), "safe")
     rest = scope.bind(T.Mod(x, safe), "rest")
     signs_differ = T.LT(T.bitwise_xor(rest, safe), none)
     adjust = T.And(T.Not(T.EQ(rest, none)), signs_differ)

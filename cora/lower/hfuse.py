@@ -34,7 +34,7 @@ def _rename(s: Stmt, values: Mapping[Var, Expr]) -> Stmt:
 
 
 def check_group(group: Sequence[str], nests: Sequence[LoopNest]) -> None:
-    """The group runs where its last nest stands: no nest before that, outside the group, may read what it stores."""
+    """The group runs where its last nest stands: no nest before that, outside the group, may use what it stores."""
     names = [nest.name for nest in nests]
     last = max(names.index(name) for name in group)
     first = min(names.index(name) for name in group)
@@ -42,6 +42,10 @@ def check_group(group: Sequence[str], nests: Sequence[LoopNest]) -> None:
     for nest in nests[first:last]:
         if nest.name in group:
             continue
+        if nest.accumulates and nest.tensor.name in written:
+            raise ScheduleError(
+                f"hfuse of {', '.join(group)}: '{nest.name}' adds to '{nest.tensor.name}' before the group is done"
+            )
         for access in accesses_of(nest.tensor):
             if access.tensor.name in written:
                 raise ScheduleError(

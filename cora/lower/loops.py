@@ -12,6 +12,8 @@ from cora.ir.expr import (
     ONE,
     ZERO,
     Access,
+    Binary,
+    Call,
     Const,
     Dim,
     Expr,
@@ -27,7 +29,7 @@ from cora.ir.expr import (
 from cora.ir.simplify import common_factor, simplify
 from cora.ir.stmt import Alloc, Buffer, For, If, Let, LoopKind, Stmt, Store, block
 from cora.ir.ufun import cuts, scan
-from cora.ir.visit import free_vars, substitute, transform
+from cora.ir.visit import free_vars, substitute, transform, walk
 from cora.lang.check import reductions_of
 from cora.lower.flatten import flatten
 from cora.lower.guards import Guards
@@ -150,11 +152,31 @@ def work_share(leaves: tuple[Leaf, ...], place: int, worker: Var) -> tuple[Expr,
 
 
 def iteration_cost(leaves: tuple[Leaf, ...], place: int) -> Expr:
-    """About how often the body runs in one iteration of the leaf at `place`, over variables outside and its own."""
+    """About how often the body runs in one iteration of the leaf at `place`, over variables outside and its own.
+
+    Loops inside that depend on one another are taken at their largest; where that is not known, as one iteration.
+    """
     cost: Expr = ONE
-    for leaf in reversed(leaves[place + 1 :]):
-        cost = leaf.weight * substitute(cost, {leaf.var: leaf.weight})
+    largest: dict[Expr, Expr] = {}
+    for leaf in leaves[place + 1 :]:
+        known = _grows_with(leaf.weight, largest)
+        largest[leaf.var] = substitute(leaf.weight, largest) if known else ONE
+        cost = cost * largest[leaf.var]
     return simplify(cost)
+
+
+def _grows_with(weight: Expr, inner: Mapping[Expr, Expr]) -> bool:
+    """Whether `weight` may be evaluated anywhere, and where the variables `inner` are at their largest.
+
+    A length that depends on them has no value there, and a divisor may be 0 where a loop is empty.
+    """
+    for node in walk(weight):
+        match node:
+            case Call() if free_vars(node) & inner.keys():
+                return False
+            case Binary(op="floordiv" | "mod", b=divisor) if not isinstance(divisor, Const):
+                return False
+    return True
 
 
 def _reduction(op: Operation, flat: _Flat, loops: _Loops) -> Stmt:

@@ -42,6 +42,9 @@ class _Matcher:
 
     def tile(self, out: Buffer, offset: Expr, body: Expr) -> tuple[Tile, tuple[Expr, ...]]:
         product, start, residual = self._terms(body)
+        target = self._operand(out, offset, self._row_var, self.column.var, "the output")
+        if self.op.nest.accumulates:  # the body is a bare sum, so the place of a residual is free
+            residual = target
         a, b = self._factors(product)
         limits, outside = self._limits()
         rows = ONE if self.row is None else limits.get(self.row.var, self.row.extent)
@@ -53,7 +56,7 @@ class _Matcher:
             self.simplifier(depth),
             1 if self.row is None else self._largest(self.row),
             self._largest(self.column),
-            self._operand(out, offset, self._row_var, self.column.var, "the output"),
+            target,
             self._operand(
                 a.buffer, a.offset, self._row_var, self.depth.var, "the left operand", any_column=True
             ),

@@ -10,6 +10,10 @@ from cora.schedule.nest import LoopNest
 def serial_place(nest: LoopNest, name: str, step: str) -> int:
     """The place of a loop that no step has marked yet; ScheduleError otherwise."""
     place = nest.position(name, step)
+    if place >= len(nest.leaves) - nest.tile and step != "tensorize":
+        raise ScheduleError(
+            f"{step}: a micro-kernel runs loop '{name}' of '{nest.tensor.name}'; tensorize last"
+        )
     if nest.leaves[place].kind is not LoopKind.SERIAL:
         done = {LoopKind.PARALLEL: "parallel", LoopKind.VECTOR: "vectorized", LoopKind.UNROLL: "unrolled"}
         kind = done[nest.leaves[place].kind]

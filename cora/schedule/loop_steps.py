@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from cora.errors import ScheduleError
 from cora.ir.expr import ONE, Const, Dim, Expr, Var, binary, ceildiv
-from cora.ir.simplify import simplify
+from cora.ir.simplify import Simplifier, simplify
 from cora.ir.ufun import fusion_maps, maximum_over, scan
 from cora.ir.visit import free_vars, substitute
 from cora.schedule.legality import check_kinds, positive, serial_place
@@ -159,11 +159,19 @@ def _longest(nest: LoopNest, leaf: Leaf) -> Expr:
 
 
 def _to_the_maximum(nest: LoopNest, leaves: tuple[Leaf, ...]) -> LoopNest:
-    """The nest with `leaves` in this order, an extent over variables that are not bound yet made a maximum."""
+    """The nest with `leaves` in this order, an extent over variables that are not bound yet made a maximum.
+
+    Not where the extent is the same for all their values: that of the row which a tile of a fused loop lies in.
+    """
+    simplifier = Simplifier({leaf.var: leaf.extent for leaf in nest.scope})
     bound = {leaf.var for leaf in nest.around}
     result = nest
     ordered: list[Leaf] = []
     for leaf in leaves:
+        if not free_vars(leaf.extent) <= bound:
+            simpler = simplifier(leaf.extent)
+            if free_vars(simpler) <= bound:
+                leaf = replace(leaf, extent=simpler)
         if not free_vars(leaf.extent) <= bound:
             result = result.under(leaf.var < leaf.extent, leaf.var)
             leaf = replace(leaf, extent=_longest(nest, leaf), root=None)

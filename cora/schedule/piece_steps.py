@@ -26,6 +26,8 @@ def split_op(step: SplitOp, state: State) -> State:
         raise ScheduleError(
             f"{where}: an operator with attached stages or a tile cannot be split; split it first"
         )
+    if any(step.op in group for group in state.together):
+        raise ScheduleError(f"{where}: it is fused horizontally already; split it first, and fuse the pieces")
     if leaf.reduction:
         _check_reduction(where, nest.tensor)
     at = positive(step.at, f"{where}: at")

@@ -17,6 +17,14 @@ EXPECTED = {
         "[[2.0, 4.0, 6.0], [8.0], []]\n",
         ["loops:", "guards:", "auxiliary arrays:", "  O[batch: M][pos: lens[batch] padded to 64]"],
     ),
+    "schedule_tour.py": (
+        "1. No schedule",
+        [
+            "    HFuse(nests=('C_main', 'C_tail'))",
+            "    Tensorize(op='D', loop='row')",
+            "longest_0 = longest[0]",
+        ],
+    ),
 }
 
 

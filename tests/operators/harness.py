@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 from unittest import mock
 
@@ -88,17 +89,38 @@ def every(cases: Sequence[Case]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("case", "schedule"), table, ids=[f"{c.name}-{s}" for c, s in table])
 
 
-@functools.cache
-def kernel_of(case: Case, schedule: str, guards: Guards = "prove") -> cora.Kernel:
-    """The kernel of a case, built once; its tables lie between inaccessible pages."""
-    settings = cora.Settings(guards=guards, cache=False)
-    if schedule == "default":
-        kernel = cora.build(case.outputs, settings=settings)
-    else:
-        transform = case.schedules[schedule]
-        kernel = cora.build(transform(cora.schedule(*case.outputs)), settings=settings)
-    kernel.prelude = _GuardedPrelude(kernel.prelude)  # type: ignore[assignment]
-    return kernel
+class Kernels:
+    """The kernels of the cases, each built once; on disk, so that several test processes share them.
+
+    Their tables lie between inaccessible pages.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._built: dict[tuple[Case, str, Guards], cora.Kernel] = {}
+        self._results: dict[tuple[Case, str, int], tuple[Array, ...]] = {}
+
+    def get(self, case: Case, schedule: str, guards: Guards = "prove") -> cora.Kernel:
+        """The kernel of a case under one of its schedules."""
+        key = case, schedule, guards
+        if key not in self._built:
+            settings = cora.Settings(guards=guards, cache_dir=self._folder)
+            program: Any = case.outputs
+            if schedule != "default":
+                program = case.schedules[schedule](cora.schedule(*case.outputs))
+            kernel = cora.build(program, settings=settings)
+            kernel.prelude = _GuardedPrelude(kernel.prelude)  # type: ignore[assignment]
+            self._built[key] = kernel
+        return self._built[key]
+
+    def results(self, case: Case, schedule: str, number: int) -> tuple[Array, ...]:
+        """The valid elements of the outputs on batch `number`, by two workers."""
+        key = case, schedule, number
+        if key not in self._results:
+            work = work_of(case, number)
+            arrays = run(case, self.get(case, schedule), work.batch, work.elements)
+            self._results[key] = packed(arrays)
+        return self._results[key]
 
 
 @functools.cache
@@ -145,16 +167,21 @@ def run(
 
 def check(case: Case, kernel: cora.Kernel, work: Work) -> None:
     """The outputs are those of the interpreter, their padding is zero."""
-    results = run(case, kernel, work.batch, work.elements)
-    for reference, array in zip(work.references, results, strict=True):
+    arrays = run(case, kernel, work.batch, work.elements)
+    for reference, array in zip(work.references, arrays, strict=True):
         assert_matches(reference, array, ulps=case.ulps)
         if array.name not in case.undefined_padding:
             assert_padding_zero(array)
 
 
-def same_bits(a: Sequence[cora.RaggedArray], b: Sequence[cora.RaggedArray]) -> bool:
-    """Whether two runs gave the same bits in all valid elements."""
-    return all(x.packed().tobytes() == y.packed().tobytes() for x, y in zip(a, b, strict=True))
+def packed(arrays: Sequence[cora.RaggedArray]) -> tuple[Array, ...]:
+    """The valid elements of arrays, copied."""
+    return tuple(array.packed().copy() for array in arrays)
+
+
+def same_bits(a: Sequence[Array], b: Sequence[Array]) -> bool:
+    """Whether arrays hold the same bits."""
+    return all(x.tobytes() == y.tobytes() for x, y in zip(a, b, strict=True))
 
 
 def poison(dtype: str) -> Any:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tests.operators.cases import CASES
-from tests.operators.harness import Case, check, every, kernel_of, work_of
+from tests.operators.harness import Case, Kernels, check, every, work_of
 
 
 @every(CASES)
-def test_is_what_the_interpreter_computes(case: Case, schedule: str) -> None:
-    kernel = kernel_of(case, schedule)
+def test_is_what_the_interpreter_computes(kernels: Kernels, case: Case, schedule: str) -> None:
+    kernel = kernels.get(case, schedule)
     for number in range(len(case.batches)):
         work = work_of(case, number)
         try:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 import cora
-from tests.schedule.test_stages import A, B, S, X, batch, check, e, h, i, j, m
+from tests.schedule.test_stages import A, B, S, X, batch, check, e, h, i, j, m, z
 
 D = cora.compute("D", [batch], cora.max(A[batch, i], over=i))
+double = cora.compute("double", [batch], S[batch] * 2.0)
+plus = cora.compute("plus", [batch], double[batch] + 1.0)
 MEAN = cora.compute("MEAN", [batch], cora.mean(A[batch, i], over=i))
 
 
@@ -65,12 +67,18 @@ def test_json_round_trip() -> None:
         (lambda: cora.schedule(B).split_op(B, i, multiple=0), "expected a positive integer"),
         (lambda: cora.schedule(B).split_op(B, i, multiple=4, names=("a", "a")), "two different names"),
         (lambda: cora.schedule(B).split_op(B, i, multiple=4, names=("A", "b")), "the name 'A' is taken"),
-        (lambda: cora.schedule(B).split_op(B, i, multiple=4).vectorize(B, i), "is split; name a piece: B_main, B_tail"),
+        (
+            lambda: cora.schedule(B).split_op(B, i, multiple=4).vectorize(B, i),
+            "is split; name a piece: B_main, B_tail",
+        ),
         (lambda: cora.schedule(MEAN).split_op(MEAN, i, multiple=4), "must be a bare sum, prod, max or min"),
         (lambda: cora.schedule(e).compute_at(m, e, h).split_op(e, j, multiple=4), "attached stages"),
         (lambda: cora.schedule(B).hfuse(B), "two or more different nests"),
         (lambda: cora.schedule(e).hfuse(e, m), "'e' reads 'm'"),
-        (lambda: cora.schedule(S).split_op(S, i, multiple=4).hfuse("S_main", "S_tail"), "adds to what another piece"),
+        (
+            lambda: cora.schedule(S).split_op(S, i, multiple=4).hfuse("S_main", "S_tail"),
+            "adds to what another piece",
+        ),
         (lambda: cora.build(cora.schedule(S, D).hfuse(S, D)), "outermost loop of 'S' must be parallel"),
     ],
 )
@@ -85,6 +93,30 @@ def test_a_group_may_not_wait_for_its_own_reader() -> None:
     late = cora.schedule(after, last).parallel(S, batch).parallel(D, batch).hfuse(S, D)
     with pytest.raises(cora.ScheduleError, match="'after' reads 'S' before the group is done"):
         cora.build(late, settings=cora.Settings(cache=False))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda s: s.split_op(S, i, multiple=4),
+        lambda s: s.inline(double),
+        lambda s: s.compute_at(S, double, batch),
+    ],
+)
+def test_what_is_side_by_side_stays_as_it_is(step: object) -> None:
+    s = cora.schedule(D, plus).hfuse(S, D, plus)
+    with pytest.raises(cora.ScheduleError, match=r"fused horizontally already|scheduled already"):
+        step(s)  # type: ignore[operator]
+
+
+def test_a_group_may_not_wait_for_a_piece_that_adds_to_it() -> None:
+    s = cora.schedule(z).split_op(z, i, multiple=4, names=("a", "b"))
+    s = s.split_op("a", j, multiple=2, names=("a1", "a2")).split_op("b", j, multiple=2, names=("b1", "b2"))
+    for piece in ("a1", "b1"):
+        s = s.parallel(piece, batch)
+    check(s, X)
+    with pytest.raises(cora.ScheduleError, match="'a2' adds to 'z' before the group is done"):
+        cora.build(s.hfuse("a1", "b1"), settings=cora.Settings(cache=False))
 
 
 def test_softmax_rows_in_pieces_use_the_same_input() -> None:

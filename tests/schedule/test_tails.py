@@ -6,7 +6,9 @@ import pytest
 
 import cora
 from cora.schedule.schedule import Schedule
-from tests.schedule.test_stages import A, B, batch, check, i
+from tests.reference import assert_matches
+from tests.schedule.test_stages import HOSTILE, SETTINGS, A, B, X, batch, check, h, i
+from tests.schedule.test_stages import j as col
 
 j = cora.Dim("j", i + 1)
 L = cora.placeholder("L", [batch, i, j])
@@ -43,6 +45,18 @@ def test_elementwise(schedule: Schedule) -> None:
 )
 def test_reductions_over_a_triangle(schedule: Schedule) -> None:
     check(schedule, L)
+
+
+def test_a_reduction_outside_the_rows_of_a_tile_that_lies_in_one_row() -> None:
+    w = cora.compute("w", [batch, i, h], cora.sum(X[batch, i, h, col], over=col))
+    s = cora.schedule(w).pad_loop(w, i, 4).pad_dim(w, i, 8).pad_dim(X, i, 4)
+    s = s.fuse(w, batch, i, name="row").split(w, "row", 4).reorder(w, "row_o", h, col, "row_i")
+    assert str(s.nest(w).leaves[2].extent) == "lens[ffo[row_o * 4]]"
+    kernel = cora.build(s.parallel(w, "row_o"), settings=SETTINGS)
+    for lengths in HOSTILE:
+        x = cora.RaggedArray.empty(X, {"lens": lengths}, {"M": len(lengths)})
+        x.values[:] = range(x.values.size)
+        assert_matches(cora.interpret(w, [x]), kernel(x.to_layout(kernel.layout("X"))))
 
 
 def test_balanced_parts_need_no_guard() -> None:

@@ -110,6 +110,16 @@ def test_epilogue_by_inlining_the_product() -> None:
     check(s, [A, B, bias])
 
 
+@pytest.mark.parametrize("over", [r, i], ids=["reduction", "rows"])
+def test_pieces(over: cora.Dim) -> None:
+    c = product(A)
+    s = cora.schedule(c).split_op(c, over, multiple=8)
+    for piece in ("C_main", "C_tail"):
+        s = s.split(piece, j, 64, names=("jp", "jv")).split(piece, i, 8, names=("it", "ir"))
+        s = s.reorder(piece, "jp", "it", "ir", "jv", r).tensorize(piece, "ir").parallel(piece, batch)
+    check(s, [A, B])
+
+
 def refused(c: cora.Tensor, message: str) -> None:
     with pytest.raises(cora.ScheduleError, match=message):
         cora.build(tiled(c, "guard"), settings=SETTINGS)
@@ -118,8 +128,14 @@ def refused(c: cora.Tensor, message: str) -> None:
 def test_refusals_of_bodies() -> None:
     by_columns = cora.sum(A[batch, i, r] * Bt[batch, j, r], over=r)
     refused(cora.compute("C", [batch, i, j], by_columns), "apart, not adjacent")
-    refused(cora.compute("C", [batch, i, j], cora.max(A[batch, i, r] * B[batch, r, j], over=r)), "got the term max")
-    refused(cora.compute("C", [batch, i, j], cora.sum(A[batch, i, r] + B[batch, r, j], over=r)), "expected a product")
+    refused(
+        cora.compute("C", [batch, i, j], cora.max(A[batch, i, r] * B[batch, r, j], over=r)),
+        "got the term max",
+    )
+    refused(
+        cora.compute("C", [batch, i, j], cora.sum(A[batch, i, r] + B[batch, r, j], over=r)),
+        "expected a product",
+    )
     squared = cora.sum(A[batch, i, r] * A[batch, i, r] * B[batch, r, j], over=r)
     refused(cora.compute("C", [batch, i, j], squared), "expected a product")
     twice = product(A, R[batch, i, j], R[batch, i, j] * 2.0)
@@ -129,11 +145,15 @@ def test_refusals_of_bodies() -> None:
 def test_refusals_of_loops() -> None:
     c = product(A)
     s = cora.schedule(c)
-    with pytest.raises(cora.ScheduleError, match="must have a row loop, a column loop and one reduction loop"):
+    with pytest.raises(
+        cora.ScheduleError, match="must have a row loop, a column loop and one reduction loop"
+    ):
         s.tensorize(c, i).tensorize(c, batch)
     with pytest.raises(cora.ScheduleError, match="must have a row loop"):
         s.split(c, r, 8).tensorize(c, i)
     with pytest.raises(cora.ScheduleError, match="must have a row loop"):
         s.vectorize(c, r, lanes=8).tensorize(c, i)
+    with pytest.raises(cora.ScheduleError, match="a micro-kernel runs loop 'jv'"):
+        tiled(c, "guard").split(c, "jv", 16)
     with pytest.raises(cora.ScheduleError, match="no constant bound"):
         cora.build(s.tensorize(c, i), settings=SETTINGS)
