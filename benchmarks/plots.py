@@ -107,6 +107,35 @@ def share_of_targets(
     return _save(figure, Path(png_path))
 
 
+def by_batch_size(csv_path: str | Path, png_path: str | Path, *, metrics: Sequence[str], ylabel: str) -> Path:
+    """A panel for each metric, a line for each variant, over the batch size on a logarithmic axis.
+
+    Raises:
+        UserError: a metric has no row.
+    """
+    rows = read_rows(csv_path)
+    missing = [m for m in metrics if not any(r.metric == m for r in rows)]
+    if missing:
+        raise UserError(f"by_batch_size: {csv_path} has no row of {', '.join(missing)}")
+    figure = Figure(figsize=(1.0 + 4.0 * len(metrics), 3.5), layout="constrained")
+    panels = figure.subplots(1, len(metrics), squeeze=False)[0]
+    for axes, metric in zip(panels, metrics, strict=True):
+        own = [r for r in rows if r.metric == metric]
+        sizes = sorted({r.batch_size for r in own})
+        for number, variant in enumerate(dict.fromkeys(r.variant for r in own)):
+            points = sorted((r.batch_size, r.value) for r in own if r.variant == variant)
+            colour = COLOURS[number % len(COLOURS)]
+            axes.plot(*zip(*points, strict=True), marker="o", label=variant, color=colour)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sizes, [str(size) for size in sizes])
+        axes.set_xlabel("sequences in the batch")
+        axes.set_ylabel(ylabel)
+        axes.set_ylim(bottom=0)
+        axes.set_title(metric.replace("_", " "), fontsize=10)
+        axes.legend(fontsize=8)
+    return _save(figure, Path(png_path))
+
+
 def _save(figure: Figure, path: Path) -> Path:
     figure.savefig(path, dpi=150)
     return path

@@ -7,9 +7,9 @@ them on every batch. The public program is in the README; the architecture in do
 from typing import TYPE_CHECKING, Any
 
 from cora.errors import CoraError, InternalError, ScheduleError, UnsupportedError, UserError
+from cora.ir.expr import Dim
 from cora.ir.tensor import Tensor
 from cora.lang.define import compute, lengths, placeholder, size
-from cora.lang.define import dim as Dim  # noqa: N812  (it makes a Dim, as a constructor would)
 from cora.lang.ops import (
     abs,
     argmax,

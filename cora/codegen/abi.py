@@ -31,5 +31,8 @@ class Frame:
         """A frame with these words: addresses, then sizes. It does not keep the arrays alive."""
         values = list(words)
         self.words: Any = (ctypes.c_int64 * max(len(values), 1))(*values)
-        self.pointer: Any = ctypes.c_void_p(ctypes.addressof(self.words))
-        self.pointer.words = self.words  # kept alive as long as the pointer is; ctypes.cast takes ten times longer
+        pointer: Any = ctypes.c_void_p(ctypes.addressof(self.words))
+        self.pointer.words = (
+            self.words
+        )  # kept alive as long as the pointer is; ctypes.cast takes ten times longer
+        self.pointer = pointer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -44,9 +45,21 @@ class Compiled:
         match form:
             case "tir":
                 return "\n\n".join(f.script() for f in self._prim_funcs)
-            case "ll" | "asm":
+            case "ll":
+                return _without_addresses(str(self._module.inspect_source(form)))
+            case "asm":
                 return str(self._module.inspect_source(form))
         raise InternalError(f"source form {form!r}: expected 'tir', 'll' or 'asm'")
+
+
+def _without_addresses(source: str) -> str:
+    """LLVM IR in which alias classes have numbers for names: TVM names them by the addresses of its objects."""
+    numbers: dict[str, str] = {}
+
+    def number(found: re.Match[str]) -> str:
+        return numbers.setdefault(found[0], f'!"buffer{len(numbers)}')
+
+    return re.sub(r'!"0x[0-9a-f]+', number, source)
 
 
 def compile_functions(

@@ -222,15 +222,23 @@ class Size(Expr):
         return dtypes.INDEX
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False, init=False)
 class Dim(Expr):
-    """A named dimension: a name, and an extent over sizes, lengths and outer dims; used directly as an index.
+    """A named dimension `name` of `extent`, used directly as an index.
 
-    A dim whose extent mentions other dims is variable (a vdim, and the loop over it a vloop; paper section 3).
+    `extent` is an integer, a size, or an integer expression over sizes, lengths and *outer* dims:
+    `lens[batch]`, `row + 1`, `cora.minimum(row + 1, w)`, `kv[batch] - q[batch] + i + 1`. A negative extent counts
+    as 0. A dim whose extent mentions other dims is variable (a vdim, and the loop over it a vloop; paper section 3).
+    Raises UserError if the name is no identifier, or the extent no integer expression of these. (Names that begin
+    with % are the compiler's own.)
     """
 
     name: str
     extent: Expr
+
+    def __init__(self, name: str, extent: ExprLike) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "extent", _dim_extent(name, extent))
 
     @property
     def dtype(self) -> str:
@@ -373,6 +381,26 @@ class LaneReduce(Expr):
     @property
     def dtype(self) -> str:
         return dtypes.compute_type(self.buffer.dtype)
+
+
+def _dim_extent(name: object, extent: ExprLike) -> Expr:
+    """The extent of a dim as an index expression, checked."""
+    from cora.ir.visit import walk
+
+    internal = isinstance(name, str) and name.startswith("%")
+    if not internal and not (isinstance(name, str) and name.isidentifier() and name.isascii()):
+        raise UserError(f"Dim: the name must be an identifier in ASCII; got {name!r}")
+    value = wrap(extent)
+    if not dtypes.is_int(value.dtype):
+        raise UserError(f"Dim '{name}': the extent must be an integer; got {value} of type {value.dtype}")
+    if isinstance(value, Const) and value.value < 0:
+        raise UserError(f"Dim '{name}': the extent must not be negative; got {value}")
+    if any(isinstance(node, (Access, Reduce)) for node in walk(value)):
+        raise UserError(
+            f"Dim '{name}': the extent must be an expression of sizes, lengths and outer dims; "
+            f"got {value}, which reads a tensor or reduces (use cora.lengths for run-time lengths)"
+        )
+    return cast(dtypes.INDEX, value)
 
 
 TRUE = Const(True, "bool")

@@ -7,38 +7,16 @@ from dataclasses import dataclass
 
 from cora.errors import UserError
 from cora.ir import dtypes
-from cora.ir.expr import Access, Call, Const, Dim, Expr, ExprLike, Reduce, Size, cast, wrap
+from cora.ir.expr import Call, Dim, Expr, ExprLike, Size, cast, wrap
 from cora.ir.tensor import Tensor
 from cora.ir.ufun import Given, UFun, formal
-from cora.ir.visit import substitute, walk
+from cora.ir.visit import substitute
 from cora.lang.check import check_body, check_dims, check_name
 
 
 def size(name: str) -> Size:
     """A run-time size, such as the batch size: a non-negative integer bound by `name` when a batch arrives."""
     return Size(check_name(name, "size"))
-
-
-def dim(name: str, extent: ExprLike) -> Dim:
-    """A named dimension `name` of `extent` (public name: `cora.Dim`), used directly as an index.
-
-    `extent` is an integer, a size, or an integer expression over sizes, lengths and *outer* dims:
-    `lens[batch]`, `row + 1`, `cora.minimum(row + 1, w)`, `kv[batch] - q[batch] + i + 1`.
-    A negative extent counts as 0. Raises UserError if the extent is not an integer expression.
-    """
-    check_name(name, "Dim")
-    value = wrap(extent)
-    if not dtypes.is_int(value.dtype):
-        raise UserError(f"Dim '{name}': the extent must be an integer; got {value} of type {value.dtype}")
-    if isinstance(value, Const) and value.value < 0:
-        raise UserError(f"Dim '{name}': the extent must not be negative; got {value}")
-    for node in walk(value):
-        if isinstance(node, (Access, Reduce)):
-            raise UserError(
-                f"Dim '{name}': the extent must be an expression of sizes, lengths and outer dims; "
-                f"got {value}, which reads a tensor or reduces (use cora.lengths for run-time lengths)"
-            )
-    return Dim(name, cast(dtypes.INDEX, value))
 
 
 @dataclass(frozen=True, slots=True)

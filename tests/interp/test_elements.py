@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 
 from cora.interp import approx, interpret
+from cora.ir.expr import Dim
 from cora.lang import ops
-from cora.lang.define import compute, dim, lengths, placeholder, size
+from cora.lang.define import compute, lengths, placeholder, size
 from cora.storage.array import RaggedArray
 from tests.reference import array
 
 M = size("M")
-b = dim("b", M)
+b = Dim("b", M)
 lens = lengths("lens", b)
-p = dim("p", lens[b])
+p = Dim("p", lens[b])
 A = placeholder("A", [b, p])
 
 
@@ -27,7 +28,7 @@ def ragged(elements: Any, lens: list[int]) -> RaggedArray:
     return array(A, elements, {"lens": lens}, M=len(lens))
 
 
-d4 = dim("d4", 4)
+d4 = Dim("d4", 4)
 SPECIAL = [math.inf, -math.inf, math.nan, -0.0]
 
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from cora.interp import Reference, interpret
+from cora.ir.expr import Dim
 from cora.ir.tensor import Tensor
 from cora.lang import ops
-from cora.lang.define import compute, dim, lengths, placeholder, size
+from cora.lang.define import compute, lengths, placeholder, size
 from cora.storage.array import RaggedArray
 from tests.reference import array as array_of
 from tests.reference import assert_matches, assert_padding_zero
@@ -20,10 +21,10 @@ from tests.reference import assert_matches, assert_padding_zero
 EPS = float(np.finfo(np.float32).eps)
 TINY = float(np.finfo(np.float32).smallest_normal)
 M = size("M")
-b = dim("b", M)
+b = Dim("b", M)
 lens = lengths("lens", b)
-p = dim("p", lens[b])
-d = dim("d", 2000)
+p = Dim("p", lens[b])
+d = Dim("d", 2000)
 X, Y = placeholder("X", [d]), placeholder("Y", [d])
 x, y = X[d], Y[d]
 rng = np.random.default_rng(3)
@@ -189,7 +190,7 @@ def test_double_precision_has_a_smaller_bound() -> None:
 
 
 def test_integers_bools_infinities_and_nan_are_exact() -> None:
-    big = dim("big", 4)
+    big = Dim("big", 4)
     S = placeholder("S", [big])
     given = [array(S, [np.inf, -np.inf, np.nan, 1e38])]
     scaled = interpret(compute("O", [big], S[big] * 2), given)

@@ -14,18 +14,18 @@ import pytest
 from cora.errors import InternalError, UserError
 from cora.interp import Reference, interpret
 from cora.ir.evaluate import Evaluator
-from cora.ir.expr import Var
+from cora.ir.expr import Dim, Var
 from cora.ir.tensor import Tensor
 from cora.lang import ops
-from cora.lang.define import compute, dim, lengths, placeholder, size
+from cora.lang.define import compute, lengths, placeholder, size
 from cora.storage.array import RaggedArray
 from tests.reference import array
 
 M = size("M")
-b = dim("b", M)
+b = Dim("b", M)
 lens = lengths("lens", b)
-p = dim("p", lens[b])
-i, j, k = dim("i", lens[b]), dim("j", lens[b]), dim("k", lens[b])
+p = Dim("p", lens[b])
+i, j, k = Dim("i", lens[b]), Dim("j", lens[b]), Dim("k", lens[b])
 A = placeholder("A", [b, p])
 HOSTILE = [[], [0, 0], [0, 3, 0, 0], [1], [7, 8, 9], [40, 1, 0, 2, 1], [5, 5, 5]]
 
@@ -86,7 +86,7 @@ def test_batched_matmul_of_ragged_matrices(lens: list[int]) -> None:
 
 
 def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    n = dim("n", p + 1)
+    n = Dim("n", p + 1)
     C = compute("C", [b, p], ops.sum(A[b, n] * (n + 1), over=n))
     lens = [0, 7, 3, 0, 12]
     given = ragged(A, elements(sum(lens)), lens)
@@ -110,12 +110,12 @@ def test_a_million_products_take_no_minute() -> None:
 
 def test_triangles_bands_and_dims_that_depend_on_two_outer_dims() -> None:
     q, kv = lengths("q", b), lengths("kv", b)
-    row = dim("row", q[b])
-    col = dim("col", kv[b] - q[b] + row + 1)
+    row = Dim("row", q[b])
+    col = Dim("col", kv[b] - q[b] + row + 1)
     T = compute("T", [b, row, col], 100 * b + 10 * row + col)
     result = interpret(T, sizes={"M": 3}, lengths={"q": [2, 3, 0], "kv": [3, 1, 2]})
     assert result.to_list() == [[[0, 1], [10, 11, 12]], [[], [], [120]], []]
-    band = dim("band", ops.minimum(row + 1, 2))
+    band = Dim("band", ops.minimum(row + 1, 2))
     B = compute("B", [b, row, band], row - band)
     assert interpret(B, sizes={"M": 1}, lengths={"q": [4]}).to_list() == [[[0], [1, 0], [2, 1], [3, 2]]]
 
@@ -127,7 +127,7 @@ def test_transposition_of_two_ragged_dims() -> None:
 
 
 def test_gather_through_a_ragged_index() -> None:
-    vocab, feature = dim("vocab", 5), dim("feature", 2)
+    vocab, feature = Dim("vocab", 5), Dim("feature", 2)
     E = placeholder("E", [vocab, feature])
     idx = placeholder("idx", [b, p], dtype="int32")
     G = compute("G", [b, p, feature], E[idx[b, p], feature])
@@ -138,7 +138,7 @@ def test_gather_through_a_ragged_index() -> None:
 
 def test_lengths_over_two_dims() -> None:
     n = lengths("n", b, p)
-    inner = dim("inner", n[b, p])
+    inner = Dim("inner", n[b, p])
     O = compute("O", [b, p, inner], n[b, p] * 10 + inner)  # noqa: E741
     expected = [[[20, 21], []], [], [[10]]]
     for given in ([2, 0, 1], [[2, 0], [], [1]], [np.array([2, 0]), [], (1,)]):
@@ -161,8 +161,8 @@ def test_a_scalar_and_a_scalar_of_nothing() -> None:
 
 
 def test_six_dims() -> None:
-    dims = [dim(f"d{n}", 2) for n in range(5)]
-    last = dim("last", dims[0] + dims[4])
+    dims = [Dim(f"d{n}", 2) for n in range(5)]
+    last = Dim("last", dims[0] + dims[4])
     X = compute("X", [*dims, last], sum((d * 10**n for n, d in enumerate(dims)), last - last))
     result = interpret(X)
     points = [(*t, n) for t in product(range(2), repeat=5) for n in range(t[0] + t[4])]
@@ -172,8 +172,8 @@ def test_six_dims() -> None:
 
 @pytest.mark.parametrize("given", HOSTILE)
 def test_the_index_tuples_are_those_of_the_scalar_evaluator(given: list[int]) -> None:
-    q = dim("q", ops.where(p % 2 < 1, lens[b] - p, lens[p] // 2 - b))
-    r = dim("r", ops.minimum(q, p) - 1)
+    q = Dim("q", ops.where(p % 2 < 1, lens[b] - p, lens[p] // 2 - b))
+    r = Dim("r", ops.minimum(q, p) - 1)
     T = compute("T", [b, p, q, r], b)
     result = interpret(T, sizes={"M": len(given)}, lengths={"lens": given})
     expected = list(Evaluator({"M": len(given)}, {"lens": given}).points(T.dims))
@@ -225,7 +225,7 @@ def test_a_sum_of_comparisons_counts() -> None:
 
 
 def test_a_reduction_over_two_ragged_dims_and_one_that_is_ragged_within_itself() -> None:
-    q = dim("q", p + 1)
+    q = Dim("q", p + 1)
     O = compute("O", [b], ops.sum(A[b, p] * (q + 1), over=(q, p)))  # noqa: E741
     mean = compute("mean", [b], ops.mean(A[b, p] * (q + 1), over=(p, q)))
     given = ragged(A, [1, 10, 100], [2, 0, 1])
@@ -237,7 +237,7 @@ def test_a_reduction_over_two_ragged_dims_and_one_that_is_ragged_within_itself()
 
 O = compute("O", [b, p], 2 * A[b, p])  # noqa: E741
 GOOD = ragged(A, [1, 2, 3], [2, 1])
-d4 = dim("d4", 4)
+d4 = Dim("d4", 4)
 B = placeholder("B", [b, p])
 SUM = compute("SUM", [b, p], A[b, p] + B[b, p])
 

@@ -13,12 +13,12 @@ from cora.errors import UnsupportedError, UserError
 from cora.ir.evaluate import Evaluator
 from cora.ir.expr import Cast, Const, Dim, Expr, Size, Var, binary, cast, round_up, select, unary
 from cora.ir.ufun import UFun, cuts, fusion_maps, maximum_over, scan
-from cora.lang.define import dim, lengths, size
+from cora.lang.define import lengths, size
 
 M = size("M")
-B = dim("b", M)
+B = Dim("b", M)
 LENS = lengths("lens", B)
-I = dim("i", LENS[B])  # noqa: E741
+I = Dim("i", LENS[B])  # noqa: E741
 INNER = lengths("inner", B, I)
 X, Y = Var("x"), Var("y")
 
@@ -105,7 +105,7 @@ def test_functions_over_a_ragged_domain() -> None:
 
 
 def test_negative_extents_count_as_zero() -> None:
-    width = dim("w", B - 1)
+    width = Dim("w", B - 1)
     e = batch([1, 1, 1, 1])
     assert e.table(scan((B,), width, Const(2))) == [0, 0, 2, 0, 2, 4]  # nothing at all for b = 0
     assert list(e.points((B, width))) == [(2, 0), (3, 0), (3, 1)]
@@ -182,7 +182,7 @@ def test_work_grows_linearly_with_the_batch() -> None:
 
 def test_a_definition_without_a_name_clash() -> None:
     """Functions with one definition share their values, whatever dims they were written in."""
-    other = dim("other", M)
+    other = Dim("other", M)
     first, second = scan((), B, LENS[B]), scan((), other, LENS[other])
     assert first == second
     assert isinstance(first, UFun)

@@ -12,12 +12,12 @@ from cora.ir.expr import Access, Call, Cast, Const, Dim, Reduce, Size
 from cora.ir.tensor import Tensor
 from cora.lang import ops
 from cora.lang.check import program, reductions_of, tensors_of
-from cora.lang.define import compute, dim, lengths, placeholder, size
+from cora.lang.define import compute, lengths, placeholder, size
 
 M = size("M")
-batch = dim("batch", M)
+batch = Dim("batch", M)
 lens = lengths("lens", batch)
-pos = dim("pos", lens[batch])
+pos = Dim("pos", lens[batch])
 A = placeholder("A", [batch, pos])
 idx = placeholder("idx", [batch, pos], dtype="int32")
 flag = placeholder("flag", [batch], dtype="bool")
@@ -36,8 +36,8 @@ def test_the_first_program() -> None:
 
 
 def test_dims_are_known_by_name_and_extent() -> None:
-    assert dim("batch", size("M")) == batch
-    assert dim("batch", 4) == Dim("batch", Const(4))
+    assert Dim("batch", size("M")) == batch
+    assert Dim("batch", 4) == Dim("batch", Const(4))
     assert isinstance(pos.extent, Call)
     assert pos.extent.args == (batch,)
 
@@ -57,7 +57,7 @@ def test_dims_are_known_by_name_and_extent() -> None:
     ],
 )
 def test_extents_may_be_integer_expressions_of_outer_dims(extent: object) -> None:
-    inner = dim("inner", extent)  # type: ignore[arg-type]
+    inner = Dim("inner", extent)  # type: ignore[arg-type]
     assert placeholder("T", [batch, pos, inner]).dims == (batch, pos, inner)
 
 
@@ -119,8 +119,8 @@ def test_tensors_and_reductions_of_a_body() -> None:
 
 # --- refusals ------------------------------------------------------------------------------------
 
-wide = dim("wide", M)
-inner = dim("inner", pos + 1)
+wide = Dim("wide", M)
+inner = Dim("inner", pos + 1)
 
 
 def _sum(body: Access, *over: Dim) -> Reduce:
@@ -135,23 +135,23 @@ def _sum(body: Access, *over: Dim) -> Reduce:
         # names
         (lambda: size(""), "size: the name must be an identifier in ASCII; got ''"),
         (lambda: size("two words"), "size: the name must be an identifier"),
-        (lambda: dim("1st", 3), "Dim: the name must be an identifier in ASCII; got '1st'"),
-        (lambda: dim("größe", 3), "must be an identifier in ASCII"),
-        (lambda: dim(3, 3), "Dim: the name must be an identifier in ASCII; got 3"),
+        (lambda: Dim("1st", 3), "Dim: the name must be an identifier in ASCII; got '1st'"),
+        (lambda: Dim("größe", 3), "must be an identifier in ASCII"),
+        (lambda: Dim(3, 3), "Dim: the name must be an identifier in ASCII; got 3"),
         (lambda: lengths("a.b", batch), "lengths: the name must be an identifier"),
         (lambda: placeholder("A-1", [batch]), "placeholder: the name must be an identifier"),
         (lambda: compute("", [batch], 1), "compute: the name must be an identifier"),
         # extents
-        (lambda: dim("d", 2.5), "Dim 'd': the extent must be an integer; got 2.5 of type float32"),
-        (lambda: dim("d", True), "Dim 'd': the extent must be an integer; got True of type bool"),
-        (lambda: dim("d", M / 2), "Dim 'd': the extent must be an integer; got .* of type float32"),
-        (lambda: dim("d", -1), "Dim 'd': the extent must not be negative; got -1"),
-        (lambda: dim("d", Const(2) - 3), "Dim 'd': the extent must not be negative; got -1"),
-        (lambda: dim("d", "M"), "expected a number or a cora expression; got str"),
-        (lambda: dim("d", None), "expected a number or a cora expression; got NoneType"),
-        (lambda: dim("d", idx[batch, 0]), r"Dim 'd': the extent .*idx\[batch, 0\], which reads a tensor"),
-        (lambda: dim("d", lens[batch] + idx[batch, 0]), "Dim 'd': .* reads a tensor or reduces"),
-        (lambda: dim("d", ops.sum(lens[batch], over=batch)), "Dim 'd': .* reads a tensor or reduces"),
+        (lambda: Dim("d", 2.5), "Dim 'd': the extent must be an integer; got 2.5 of type float32"),
+        (lambda: Dim("d", True), "Dim 'd': the extent must be an integer; got True of type bool"),
+        (lambda: Dim("d", M / 2), "Dim 'd': the extent must be an integer; got .* of type float32"),
+        (lambda: Dim("d", -1), "Dim 'd': the extent must not be negative; got -1"),
+        (lambda: Dim("d", Const(2) - 3), "Dim 'd': the extent must not be negative; got -1"),
+        (lambda: Dim("d", "M"), "expected a number or a cora expression; got str"),
+        (lambda: Dim("d", None), "expected a number or a cora expression; got NoneType"),
+        (lambda: Dim("d", idx[batch, 0]), r"Dim 'd': the extent .*idx\[batch, 0\], which reads a tensor"),
+        (lambda: Dim("d", lens[batch] + idx[batch, 0]), "Dim 'd': .* reads a tensor or reduces"),
+        (lambda: Dim("d", ops.sum(lens[batch], over=batch)), "Dim 'd': .* reads a tensor or reduces"),
         # lengths
         (lambda: lengths("n"), "lengths 'n': expected at least one dim"),
         (lambda: lengths("n", "batch"), r"lengths 'n': dims\[0\] must be a cora.Dim; got str"),
@@ -165,8 +165,8 @@ def _sum(body: Access, *over: Dim) -> Reduce:
         (lambda: placeholder("T", [pos, batch]), "dim 'batch' must stand before it"),
         (lambda: placeholder("T", [batch, inner]), "dim 'pos' must stand before it"),
         (lambda: placeholder("T", [batch, batch]), "placeholder 'T': the dim name 'batch' stands twice"),
-        (lambda: placeholder("T", [batch, dim("batch", 3)]), "the dim name 'batch' stands twice"),
-        (lambda: placeholder("T", [dim("batch", 3), pos]), "dim 'batch' must stand before it"),
+        (lambda: placeholder("T", [batch, Dim("batch", 3)]), "the dim name 'batch' stands twice"),
+        (lambda: placeholder("T", [Dim("batch", 3), pos]), "dim 'batch' must stand before it"),
         (lambda: placeholder("T", [3]), r"placeholder 'T': dims\[0\] must be a cora.Dim; got int: 3"),
         (lambda: placeholder("T", [M]), r"dims\[0\] must be a cora.Dim; got Size: M"),
         (lambda: placeholder("T", batch), "batch is a scalar expression and cannot be iterated over"),
@@ -192,8 +192,8 @@ def _sum(body: Access, *over: Dim) -> Reduce:
         (lambda: compute("O", [batch, pos], _sum(A[batch, pos], pos)), "the dim name 'pos' stands twice"),
         (lambda: compute("O", [batch], _sum(A[batch, pos], pos, pos)), "the dim name 'pos' stands twice"),
         (lambda: compute("O", [], _sum(A[0, 0], inner)), r"the body uses dim\(s\) pos"),
-        (lambda: compute("O", [batch], _sum(A[batch, 0], dim("batch", 3))), "'batch' stands twice"),
-        (lambda: compute("O", [batch], dim("batch", 3)), "the body uses dim.s. batch, which are neither"),
+        (lambda: compute("O", [batch], _sum(A[batch, 0], Dim("batch", 3))), "'batch' stands twice"),
+        (lambda: compute("O", [batch], Dim("batch", 3)), "the body uses dim.s. batch, which are neither"),
     ],
 )  # fmt: skip
 def test_refusals(wrong: Callable[[], object], message: str) -> None:
@@ -215,7 +215,7 @@ def test_reductions_that_are_for_later(body: Callable[[], object], message: str)
 
 
 def test_two_dims_of_one_name_in_one_operator() -> None:
-    other = dim("pos", 4)
+    other = Dim("pos", 4)
     body = ops.sum(A[batch, pos], over=pos) + ops.sum(A[batch, other], over=other)
     with pytest.raises((UserError, UnsupportedError)):
         compute("O", [batch], body)
@@ -233,4 +233,4 @@ def test_two_tensors_of_one_name() -> None:
 
 
 def test_a_size_is_not_a_dim_of_the_same_name() -> None:
-    assert dim("M", 3) != Size("M")
+    assert Dim("M", 3) != Size("M")

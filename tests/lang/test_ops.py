@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from cora.errors import UserError
-from cora.ir.expr import Binary, Cast, Const, Reduce, Select, Unary
+from cora.ir.expr import Binary, Cast, Const, Dim, Reduce, Select, Unary
 from cora.lang import ops
-from cora.lang.define import compute, dim, lengths, placeholder, size
+from cora.lang.define import compute, lengths, placeholder, size
 
 M = size("M")
-b = dim("b", M)
+b = Dim("b", M)
 lens = lengths("lens", b)
-p = dim("p", lens[b])
-q = dim("q", p + 1)
+p = Dim("p", lens[b])
+q = Dim("q", p + 1)
 A = placeholder("A", [b, p])
 D = placeholder("D", [b, p], dtype="float64")
 N = placeholder("N", [b, p], dtype="int32")

@@ -83,9 +83,10 @@ class Work:
     references: tuple[Reference, ...]
 
 
-def every(cases: Sequence[Case]) -> pytest.MarkDecorator:
-    """Parametrizes a test over each case with each of its schedules."""
+def every(cases: Sequence[Case], last_schedule: Sequence[Case] = ()) -> pytest.MarkDecorator:
+    """Parametrizes a test over `cases` with each of their schedules, and `last_schedule` with their last one."""
     table = [(c, s) for c in cases for s in ("default", *c.schedules)]
+    table += [(c, ["default", *c.schedules][-1]) for c in last_schedule]
     return pytest.mark.parametrize(("case", "schedule"), table, ids=[f"{c.name}-{s}" for c, s in table])
 
 

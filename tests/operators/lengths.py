@@ -31,8 +31,11 @@ def rows(*tiles: int, giant: int = 300, **sizes: int) -> tuple[Batch, ...]:
 def pairs(first: str, second: str, *tiles: int, giant: int = 40, **sizes: int) -> tuple[Batch, ...]:
     """`hostile` for two length functions over the same batch, of different lengths."""
     batches = []
-    for lens in hostile(*tiles, giant=giant):
+    for number, lens in enumerate(hostile(*tiles, giant=giant)):
         turned = (*lens[1:], *lens[:1])
-        for other in dict.fromkeys((turned, tuple(max(n - 1, 0) for n in lens), (1,) * len(lens))):
+        shorter = tuple(max(n - 1, 0) for n in lens)
+        others = [shorter if turned == lens else turned]
+        others += [(1,) * len(lens)] if number % 3 == 0 else [shorter] if number % 3 == 1 else []
+        for other in dict.fromkeys(others):
             batches.append(Batch({first: lens, second: other}, {"M": len(lens), **sizes}))
     return tuple(batches)

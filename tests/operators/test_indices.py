@@ -37,7 +37,11 @@ def arrays(kernel: cora.Kernel, dtype: str, bad: int, at: tuple[int, int]) -> li
     made = []
     for name in kernel.inputs:
         array = by_name[name]
-        made.append(cora.RaggedArray(guarded(array.values), array.layout, array.lengths, array.sizes, name, array.dtype))
+        made.append(
+            cora.RaggedArray(
+                guarded(array.values), array.layout, array.lengths, array.sizes, name, array.dtype
+            )
+        )
     return made
 
 
@@ -46,12 +50,16 @@ def checked() -> dict[str, cora.Kernel]:
     return {t: gather(t, cora.Settings(cache=False)) for t in ("int8", "int32", "int64")}
 
 
-@pytest.mark.parametrize(("dtype", "bad"), [*(("int32", b) for b in BAD), *(("int64", b) for b in BAD_LONG), ("int8", -128)])
+@pytest.mark.parametrize(
+    ("dtype", "bad"), [*(("int32", b) for b in BAD), *(("int64", b) for b in BAD_LONG), ("int8", -128)]
+)
 def test_an_index_out_of_range_is_refused(checked: dict[str, cora.Kernel], dtype: str, bad: int) -> None:
     kernel = checked[dtype]
     plan = cora.plan(kernel, lens=[3, 0, 5], picks=[2, 0, 2])
     out = np.full(4, np.nan, np.float32)
-    with pytest.raises(UserError, match=r"compute 'O': the index .*idx\[batch, p\].* into dim 'pos' of 'A'.*1 of the"):
+    with pytest.raises(
+        UserError, match=r"compute 'O': the index .*idx\[batch, p\].* into dim 'pos' of 'A'.*1 of the"
+    ):
         kernel.run(plan, *arrays(kernel, dtype, bad, (0, 1)), outputs={"O": out})
     assert np.isnan(out).all()
     # the plan serves the next call

@@ -69,7 +69,11 @@ def test_softmax_of_huge_scores() -> None:
 def test_a_triangle() -> None:
     L = triangles.L
     O = cora.compute("O", [triangles.row], cora.sum(L[triangles.row, triangles.lower], over=triangles.lower))  # noqa: E741
-    assert cora.build(O, settings=SETTINGS)(cora.ragged([[1], [2, 3], [4, 5, 6]], L)).to_list() == [1.0, 5.0, 15.0]
+    assert cora.build(O, settings=SETTINGS)(cora.ragged([[1], [2, 3], [4, 5, 6]], L)).to_list() == [
+        1.0,
+        5.0,
+        15.0,
+    ]
 
 
 def test_transposition() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cora.ir.evaluate import Evaluator
-from cora.ir.expr import TRUE, ZERO, Binary, Call, Const, Expr, Var, binary, round_up
+from cora.ir.expr import TRUE, ZERO, Binary, Call, Const, Dim, Expr, Var, binary, round_up
 from cora.ir.facts import (
     closure,
     facts,
@@ -17,13 +17,13 @@ from cora.ir.facts import (
     pair_facts,
 )
 from cora.ir.ufun import UFun, cuts, fusion_maps, maximum_over, scan
-from cora.lang.define import dim, lengths, size
+from cora.lang.define import lengths, size
 from cora.prove import smt
 
 M = size("M")
-B = dim("b", M)
+B = Dim("b", M)
 LENS = lengths("lens", B)
-I = dim("i", LENS[B])  # noqa: E741
+I = Dim("i", LENS[B])  # noqa: E741
 INNER = lengths("inner", B, I)
 X, Y, Z = Var("x"), Var("y"), Var("z")
 
@@ -31,7 +31,7 @@ EXACT = scan((), B, LENS[B])
 PADDED = scan((), B, round_up(LENS[B], 4))
 SQUARES = scan((), B, LENS[B] * LENS[B] * 6)
 NESTED = scan((B,), I, round_up(INNER[B, I], 2))
-TRIANGLE = scan((), dim("row", M), dim("row", M) + 1)
+TRIANGLE = scan((), Dim("row", M), Dim("row", M) + 1)
 MIXED_SIGNS = scan((), B, LENS[B] - 2)
 NOTHING = scan((), B, Const(0))
 CUTS = cuts(PADDED, Const(3))

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from cora.errors import UserError
-from cora.ir.expr import Const, Expr, Size, Var, binary, cast, ceildiv, round_up, select
+from cora.ir.expr import Const, Dim, Expr, Size, Var, binary, cast, ceildiv, round_up, select
 from cora.ir.ufun import fusion_maps, maximum_over, scan
-from cora.lang.define import dim, lengths, placeholder, size
+from cora.lang.define import lengths, placeholder, size
 from cora.lang.ops import equal, maximum, minimum
 from cora.prove import Context, Outcome, Prover, Range
 from cora.settings import Settings
 
 M, N = size("M"), size("N")
-B = dim("b", M)
+B = Dim("b", M)
 LENS = lengths("lens", B)
-I = dim("i", LENS[B])  # noqa: E741
+I = Dim("i", LENS[B])  # noqa: E741
 EXACT = scan((), B, LENS[B])
 S32 = scan((), B, round_up(LENS[B], 32))
 S48 = scan((), B, round_up(LENS[B], 48))
@@ -34,15 +34,15 @@ ROWS = (Range(B, M), Range(I, LENS[B]))
 TILES = (Range(FO, ceildiv(S32(M), 32)), Range(FI, Const(32)))
 TILES48 = (Range(FO, ceildiv(S48(M), 48)), Range(FI, Const(48)))
 
-ROW = dim("row", N)
-J = dim("j", ROW + 1)
+ROW = Dim("row", N)
+J = Dim("j", ROW + 1)
 TRIANGLE = (Range(ROW, N), Range(J, ROW + 1))
 BAND = (Range(ROW, N), Range(J, minimum(ROW + 1, 7)))
 
 Q, KV = lengths("q", B), lengths("kv", B)
-QI = dim("qi", Q[B])
+QI = Dim("qi", Q[B])
 CAUSAL = KV[B] - Q[B] + QI + 1
-QJ = dim("qj", CAUSAL)
+QJ = Dim("qj", CAUSAL)
 ATTENTION = (Range(B, M), Range(QI, Q[B]), Range(QJ, maximum(CAUSAL, 0)))
 
 V = placeholder("idx", [B, I], "int32")

@@ -6,16 +6,16 @@ import pytest
 
 from cora.errors import InternalError
 from cora.ir.evaluate import Evaluator
-from cora.ir.expr import Cast, Const, Expr, Size, Var, binary, cast, select, unary
+from cora.ir.expr import Cast, Const, Dim, Expr, Size, Var, binary, cast, select, unary
 from cora.ir.ufun import maximum_over
-from cora.lang.define import dim, lengths, size
+from cora.lang.define import lengths, size
 from cora.prove import Context, smt
 
 pytest.importorskip("z3")
 
 X, Y, T = Var("x"), Var("y"), Var("t", "bool")
 M = size("M")
-B = dim("b", M)
+B = Dim("b", M)
 LENS = lengths("lens", B)
 
 EXPRESSIONS: list[Expr] = [

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 import pytest
 
 from cora.ir.evaluate import Evaluator
-from cora.ir.expr import Const, Expr, Var, binary, ceildiv, round_up, select, unary
+from cora.ir.expr import Const, Dim, Expr, Var, binary, ceildiv, round_up, select, unary
 from cora.ir.ufun import cuts, fusion_maps, maximum_over, scan
-from cora.lang.define import dim, lengths, size
+from cora.lang.define import lengths, size
 from cora.prove import Context, Outcome, Prover, Range
 from cora.settings import Settings
 
 M, N = size("M"), size("N")
-B = dim("b", M)
+B = Dim("b", M)
 LENS = lengths("lens", B)
-I = dim("i", LENS[B])  # noqa: E741
+I = Dim("i", LENS[B])  # noqa: E741
 EXACT = scan((), B, LENS[B])
 PADDED = scan((), B, round_up(LENS[B], 4))
 FFO, FFI = fusion_maps(PADDED)

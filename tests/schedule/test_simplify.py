@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cora.ir.evaluate import Evaluator
-from cora.ir.expr import Binary, Const, Expr, Select, Size, Var, binary, ceildiv, round_up, select
+from cora.ir.expr import Binary, Const, Dim, Expr, Select, Size, Var, binary, ceildiv, round_up, select
 from cora.ir.simplify import (
     Simplifier,
     bounds,
@@ -22,10 +22,10 @@ from cora.ir.simplify import (
 )
 from cora.ir.ufun import UFun, cuts, fusion_maps, maximum_over, scan
 from cora.ir.visit import walk
-from cora.lang.define import dim, lengths, size
+from cora.lang.define import lengths, size
 
 M, N = size("M"), size("N")
-B = dim("b", M)
+B = Dim("b", M)
 LENS = lengths("lens", B)
 PADDED = scan((), B, round_up(LENS[B], 4))
 EXACT = scan((), B, LENS[B])
@@ -55,7 +55,11 @@ def expressions(draw: st.DrawFn, depth: int = 4) -> Expr:
     if depth == 0 or draw(st.integers(0, 9)) == 0:
         leaf = draw(st.sampled_from([X, Y, Z, M, N, "constant"]))
         return Const(draw(st.integers(-9, 17))) if isinstance(leaf, str) else leaf
-    op = draw(st.sampled_from(["add", "add", "sub", "mul", "scale", "floordiv", "mod", "min", "max", "select", "call"]))
+    op = draw(
+        st.sampled_from(
+            ["add", "add", "sub", "mul", "scale", "floordiv", "mod", "min", "max", "select", "call"]
+        )
+    )
     a = draw(expressions(depth=depth - 1))
     if op in ("floordiv", "mod"):
         k = draw(st.sampled_from([1, 2, 3, 4, 8, -2, -3]))

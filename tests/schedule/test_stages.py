@@ -48,7 +48,12 @@ def check(s: Schedule, source: cora.Tensor) -> cora.Kernel:
             sizes = {"M": len(lengths)}
             output = s.outputs[0]
             out = cora.RaggedArray.empty(
-                k.layout(output.name), {"lens": lengths}, sizes, fill=np.nan, dtype=output.dtype, name=output.name
+                k.layout(output.name),
+                {"lens": lengths},
+                sizes,
+                fill=np.nan,
+                dtype=output.dtype,
+                name=output.name,
             )
             results.append(k.run(plan, x, outputs={output.name: out}))
             assert_matches(reference, results[-1])

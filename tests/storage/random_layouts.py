@@ -38,7 +38,7 @@ def random_case(rng: random.Random, *, padded: bool, reordered: bool = False) ->
     for k in range(rng.choice([1, 2, 3, 4, 4, 5, 5])):
         parents = sorted(rng.sample(range(k), min(k, rng.choice([0, 1, 1, 2, 2, 3]))))
         extent = _extent(rng, f"d{k}", [dims[p] for p in parents], sizes, lengths, dims)
-        dims.append(define.dim(f"d{k}", extent))
+        dims.append(Dim(f"d{k}", extent))
     layout = Layout.packed(dims)
     if padded:
         pads = [rng.choice([Pad(), Pad(2), Pad(3), Pad(1, True), Pad(2, True)]) for _ in dims]

@@ -21,10 +21,10 @@ from cora.storage.lengths import bind, valid_indices, validate_lengths
 from tests.storage.random_layouts import Case, random_case
 
 M = define.size("M")
-BATCH = define.dim("batch", M)
+BATCH = Dim("batch", M)
 LENS: Lengths = define.lengths("lens", BATCH)
-POS = define.dim("pos", LENS[BATCH])
-WIDTH = define.dim("width", define.size("W"))
+POS = Dim("pos", LENS[BATCH])
+WIDTH = Dim("width", define.size("W"))
 A: Tensor = define.placeholder("A", [BATCH, POS])
 ROWS = [[1, 2, 3], [4], []]
 
@@ -112,7 +112,7 @@ def flat(nested: Any) -> list[Any]:
 @pytest.mark.parametrize("order", [("batch", "pos", "head"), ("batch", "head", "pos")])
 @pytest.mark.parametrize("multiple", [1, 4])
 def test_hostile_lengths(lens: list[int], order: tuple[str, ...], multiple: int) -> None:
-    head = define.dim("head", 2)
+    head = Dim("head", 2)
     layout = Layout.packed([BATCH, POS, head]).with_pad(POS, multiple).with_order(order)
     rows = [np.arange(2 * n, dtype=np.float32).reshape(n, 2) + 1 for n in lens]
     array = RaggedArray.from_rows(rows, layout)
@@ -194,9 +194,9 @@ def test_sizes_and_lengths_are_read_off_where_they_are_bare() -> None:
 
 
 def test_lengths_of_two_dims_are_read_off() -> None:
-    head = define.dim("head", 2)
+    head = Dim("head", 2)
     per_head = define.lengths("n", BATCH, head)
-    x = define.placeholder("x", [BATCH, head, define.dim("k", per_head[BATCH, head])])
+    x = define.placeholder("x", [BATCH, head, Dim("k", per_head[BATCH, head])])
     rows = [[[1.0], [2.0, 3.0]], [[], [4.0]]]
     array = ragged(rows, x)
     assert array.lengths["n"].tolist() == [1, 2, 0, 1]
@@ -204,14 +204,14 @@ def test_lengths_of_two_dims_are_read_off() -> None:
 
 
 def test_derived_extents_are_checked() -> None:
-    row = define.dim("row", define.size("N"))
-    t = define.placeholder("t", [row, define.dim("col", row + 1)])
+    row = Dim("row", define.size("N"))
+    t = define.placeholder("t", [row, Dim("col", row + 1)])
     assert ragged([[1], [2, 3]], t).to_list() == [[1], [2, 3]]
     with pytest.raises(UserError, match=r"expected 2 entries of dim 'col'.*rows\[1\]; got 1"):
         ragged([[1], [2]], t)
     q, kv = define.lengths("q", BATCH), define.lengths("kv", BATCH)
-    i = define.dim("i", q[BATCH])
-    j = define.dim("j", kv[BATCH] - q[BATCH] + i + 1)
+    i = Dim("i", q[BATCH])
+    j = Dim("j", kv[BATCH] - q[BATCH] + i + 1)
     x = define.placeholder("x", [BATCH, i, j])
     with pytest.raises(UserError, match="lengths 'kv' cannot be read off"):
         ragged([[[1]]], x)
@@ -243,7 +243,7 @@ def test_from_offsets() -> None:
 
 
 def test_from_offsets_of_rows_without_elements() -> None:
-    x = define.placeholder("x", [BATCH, POS, define.dim("none", 0)])
+    x = define.placeholder("x", [BATCH, POS, Dim("none", 0)])
     array = RaggedArray.from_offsets(np.zeros((3, 0), np.float32), [0, 1, 3], x)
     assert array.to_list() == [[[]], [[], []]]
 
@@ -253,7 +253,7 @@ READ_ONLY = np.arange(6, dtype=np.float32)
 READ_ONLY.setflags(write=False)
 MISALIGNED = np.zeros(25, np.uint8)[1:].view(np.float32)
 LAYOUT = Layout.packed(A.dims)
-TWO_LENGTHS = Layout.packed([BATCH, POS, define.dim("pos2", LENS[BATCH])])
+TWO_LENGTHS = Layout.packed([BATCH, POS, Dim("pos2", LENS[BATCH])])
 
 
 @pytest.mark.parametrize(
@@ -364,8 +364,8 @@ def test_lengths_that_are_strided_are_copied_and_others_are_not() -> None:
 
 
 def test_sizes_beyond_64_bits_are_refused_and_not_wrapped() -> None:
-    huge = define.dim("huge", 2**31)
-    layout = Layout.packed([BATCH, huge, POS, define.dim("more", 2**31)])
+    huge = Dim("huge", 2**31)
+    layout = Layout.packed([BATCH, huge, POS, Dim("more", 2**31)])
     with pytest.raises(UserError, match=f"stores {2**62 * 12} elements: too many"):
         RaggedArray.empty(layout, {"lens": [4, 8]})
     assert RaggedArray.empty(layout, {"lens": [0, 0]}).values.size == 0
@@ -379,5 +379,5 @@ def test_scalars() -> None:
 
 
 def test_to_padded_keeps_the_extent_of_constant_dims() -> None:
-    x: list[Dim] = [BATCH, POS, define.dim("head", 3)]
+    x: list[Dim] = [BATCH, POS, Dim("head", 3)]
     assert ragged([], Layout.packed(x)).to_padded().shape == (0, 0, 3)

@@ -193,9 +193,9 @@ def test_graph_of_the_attention_tensor() -> None:
 
 
 def attention(heads: int | Size = 8) -> tuple[Dim, Dim, Dim, Dim]:
-    b = define.dim("b", define.size("M"))
+    b = Dim("b", define.size("M"))
     s24 = define.lengths("s24", b)
-    return b, define.dim("i", s24[b]), define.dim("h", heads), define.dim("j", s24[b])
+    return b, Dim("i", s24[b]), Dim("h", heads), Dim("j", s24[b])
 
 
 def test_csf_needs_the_entries_of_the_appendix() -> None:
@@ -217,13 +217,13 @@ def test_csf_offsets_are_ours(padded: bool) -> None:
 
 def test_normal_form_shares_tables() -> None:
     M, H = define.size("M"), define.size("H")
-    b = define.dim("b", M)
+    b = Dim("b", M)
     lens = define.lengths("lens", b)
-    i, h, d = define.dim("i", lens[b]), define.dim("h", H), define.dim("d", 64)
+    i, h, d = Dim("i", lens[b]), Dim("h", H), Dim("d", 64)
     starts = scan((), b, lens[b])
     for dims in ([b, i], [b, i, d], [b, i, h, d], [b, h, i, d]):
         assert auxiliary_functions(Layout.packed(dims)) == (starts,)
-    wide = define.dim("w", lens[b])
+    wide = Dim("w", lens[b])
     longest = Layout.packed([b, i, wide]).with_pad(wide, 4, to_max=True)
     assert auxiliary_functions(longest) == (starts,)
     assert str(offset(Layout.packed([b, i, h, d]), [b, i, h, d])) == (
@@ -231,16 +231,16 @@ def test_normal_form_shares_tables() -> None:
     )
     padded = Layout.packed([b, i, d]).with_pad(i, 32)
     assert auxiliary_functions(padded) == (scan((), b, round_up(lens[b], 32)),)
-    renamed = define.dim("row", M)
-    other = define.dim("col", lens[renamed])
+    renamed = Dim("row", M)
+    other = Dim("col", lens[renamed])
     assert auxiliary_functions(Layout.packed([renamed, other])) == (starts,)
 
 
 def test_padding_to_the_longest_is_exact() -> None:
-    b = define.dim("b", define.size("M"))
+    b = Dim("b", define.size("M"))
     lens = define.lengths("lens", b)
-    i = define.dim("i", lens[b])
-    t = define.dim("t", i + 1)
+    i = Dim("i", lens[b])
+    t = Dim("t", i + 1)
     layout = Layout.packed([b, i, t])
     for pad, expected in [(Pad(1, True), 5), (Pad(4, True), 8), (Pad(5, True), 5)]:
         case = bound(layout.with_pad(t, pad.multiple, pad.to_max), lens=[2, 0, 5])
@@ -250,13 +250,13 @@ def test_padding_to_the_longest_is_exact() -> None:
 
 
 def test_a_scan_of_a_dim_below_the_batch_keeps_its_outer_dims() -> None:
-    b = define.dim("b", define.size("M"))
+    b = Dim("b", define.size("M"))
     lens = define.lengths("lens", b)
-    i = define.dim("i", lens[b])
-    j = define.dim("j", i + 1)
+    i = Dim("i", lens[b])
+    j = Dim("j", i + 1)
     assert auxiliary_functions(Layout.packed([b, i, j]))[1] == scan((b,), i, i + 1)
     # k's sum over j needs i alone, whose extent needs b: rectangular up to the longest.
-    k = define.dim("k", j + 1)
+    k = Dim("k", j + 1)
     inner = auxiliary_functions(Layout.packed([b, i, j, k]))[2]
     assert str(inner.domain[0].extent) == "longest[]"
     assert len(inner.domain) == 2
@@ -268,12 +268,12 @@ HOSTILE = [[], [0], [0, 0], [0, 3, 0, 0], [1], [5, 1, 1, 1]]
 @pytest.mark.parametrize("lens", HOSTILE)
 @pytest.mark.parametrize("pad", [Pad(), Pad(4), Pad(1, True), Pad(4, True)])
 def test_hostile_lengths(lens: list[int], pad: Pad) -> None:
-    b = define.dim("b", define.size("M"))
+    b = Dim("b", define.size("M"))
     table = define.lengths("lens", b)
-    i = define.dim("i", table[b])
-    t = define.dim("t", i + 1)
-    z = define.dim("z", table[b] - 2)
-    for dims in ([b, i], [b, i, t], [b, z], [b, i, z], [b, z, i, define.dim("none", 0)]):
+    i = Dim("i", table[b])
+    t = Dim("t", i + 1)
+    z = Dim("z", table[b] - 2)
+    for dims in ([b, i], [b, i, t], [b, z], [b, i, z], [b, z, i, Dim("none", 0)]):
         pads = tuple(pad for _ in dims)
         case = bound(Layout(tuple(dims), pads, tuple(range(len(dims)))), lens=lens)
         points = stored_points(case)
@@ -283,9 +283,9 @@ def test_hostile_lengths(lens: list[int], pad: Pad) -> None:
 
 
 def test_padding_of_an_outer_dim_covers_rows_beyond_the_batch() -> None:
-    b = define.dim("b", define.size("M"))
+    b = Dim("b", define.size("M"))
     table = define.lengths("lens", b)
-    i = define.dim("i", table[b] + 1)  # one element even in rows that do not exist
+    i = Dim("i", table[b] + 1)  # one element even in rows that do not exist
     case = bound(Layout.packed([b, i]).with_pad(b, 4), lens=[2, 0])
     assert case.evaluator().value(case.layout.size()) == 3 + 1 + 1 + 1
     assert [box.dim for box in padding_region(case.layout)] == [0]
@@ -296,15 +296,15 @@ def test_scalar_and_one_dim_layouts() -> None:
     assert offset(scalar, []) == Const(0)
     assert scalar.size() == Const(1)
     assert scalar.describe() == ""
-    n = define.dim("n", define.size("N"))
+    n = Dim("n", define.size("N"))
     assert offset(Layout.packed([n]), [Const(7)]) == Const(7)
     assert str(Layout.packed([n]).with_pad(n, 8).size()) == "(N + 7) // 8 * 8"
 
 
 def test_extent_substitutes_indices_and_keeps_the_clamp_decision() -> None:
-    row = define.dim("row", define.size("N"))
-    col = define.dim("col", row + 1)
-    band = define.dim("band", row - 2)
+    row = Dim("row", define.size("N"))
+    col = Dim("col", row + 1)
+    band = Dim("band", row - 2)
     layout = Layout.packed([row, col, band]).with_pad(band, 4)
     v = Var("v")
     assert str(layout.extent(1, [v])) == "v + 1"
