@@ -32,7 +32,6 @@ class Frame:
         values = list(words)
         self.words: Any = (ctypes.c_int64 * max(len(values), 1))(*values)
         pointer: Any = ctypes.c_void_p(ctypes.addressof(self.words))
-        self.pointer.words = (
-            self.words
-        )  # kept alive as long as the pointer is; ctypes.cast takes ten times longer
+        # the words live as long as the pointer does; ctypes.cast, which sees to that, takes ten times longer
+        pointer.words = self.words
         self.pointer = pointer
