@@ -16,7 +16,7 @@ from cora.ir.expr import Access, Const, Dim, Expr, Reduce, Var
 from cora.ir.simplify import Simplifier, linear_in, simplify
 from cora.ir.stmt import LoopKind
 from cora.ir.tensor import Tensor
-from cora.ir.visit import free_dims, free_vars, substitute, walk
+from cora.ir.visit import children, free_dims, free_vars, substitute, walk
 from cora.lang.check import reductions_of
 from cora.schedule.nest import Leaf, LoopNest
 from cora.schedule.schedule import Schedule
@@ -141,9 +141,18 @@ def _flat(s: Schedule, tensor: Tensor) -> Schedule | None:
             return None
         fused = legal
     nest = fused.nest(tensor)
-    if any(stride != 1 for stride in _strides(fused, tensor, nest.leaves[0].var)):
+    if _uses_dims(tensor) or any(stride != 1 for stride in _strides(fused, tensor, nest.leaves[0].var)):
         return None
     return _parallel(fused.vectorize(tensor, name, lanes_of(tensor)), tensor)
+
+
+def _uses_dims(tensor: Tensor) -> bool:
+    """Whether the element depends on the indices themselves: in one loop they would come from tables."""
+
+    def go(e: Expr) -> bool:
+        return isinstance(e, Dim) or (not isinstance(e, Access) and any(go(c) for c in children(e)))
+
+    return tensor.body is not None and go(tensor.body)
 
 
 def _elementwise(s: Schedule, tensor: Tensor) -> Schedule:
