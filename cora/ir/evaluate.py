@@ -45,10 +45,14 @@ class Evaluator:
 
     `sizes` gives every run-time size by name; `lengths` every given length function, as a flat
     sequence in row-major order over its domain, or nested by rows (lists or arrays). Do not change
-    them afterwards. Values of functions are remembered: n lengths cost O(n), not O(n^2).
+    them afterwards. Values of functions are remembered: n lengths cost O(n), not O(n^2). `budget` is how
+    many terms of sums and maxima may be evaluated (None: any number); after that, UserError.
     """
 
-    def __init__(self, sizes: Mapping[str, int], lengths: Mapping[str, Any]) -> None:
+    def __init__(
+        self, sizes: Mapping[str, int], lengths: Mapping[str, Any], budget: int | None = None
+    ) -> None:
+        self._budget = budget
         self._sizes = sizes
         self._lengths = lengths
         self._code: dict[Expr, _Code] = {}
@@ -98,6 +102,17 @@ class Evaluator:
             else:
                 yield (*prefix, index)
 
+    def _terms(self, over: tuple[Dim, ...], body: Expr) -> Iterator[int]:
+        for point in self.points(over):
+            self._spend()
+            yield int(self.value(body, dict(zip(over, point, strict=True))))
+
+    def _spend(self) -> None:
+        if self._budget is not None:
+            self._budget -= 1
+            if self._budget < 0:
+                raise UserError("the sums and maxima have more terms than may be evaluated")
+
     def _inside(self, fun: UFun, args: tuple[int, ...]) -> bool:
         if len(args) != len(fun.domain):
             raise InternalError(f"{fun.name}: expected {len(fun.domain)} arguments; got {len(args)}")
@@ -122,10 +137,7 @@ class Evaluator:
                 row = bisect_right(self._prefix_sums(offset, args[:-1]), args[-1]) - 1
                 return args[-1] - self.call(offset, (*args[:-1], row))
             case Maximum(over=over, body=body):
-                values = [
-                    int(self.value(body, dict(zip(over, point, strict=True)))) for point in self.points(over)
-                ]
-                return max(values, default=0)
+                return max(self._terms(over, body), default=0)
             case Cuts(cost=cost, parts=parts):
                 return self._cut(cost, int(self.value(parts)), args[0])
 
@@ -140,6 +152,7 @@ class Evaluator:
             scope: dict[Expr, Number] = dict(zip(fun.domain[:-1], outer, strict=True))
             sums = [0]
             for r in range(int(self.value(index.extent, scope))):
+                self._spend()
                 sums.append(sums[-1] + int(self.value(body, {**scope, index: r})))
             self._sums[key] = sums
         return sums

@@ -131,8 +131,7 @@ def _holds(tensor: Tensor, access: Access, dim: Dim, goal: Expr, context: Contex
 
 def _index_check(tensor: Tensor, use: Use, dim: Dim, index: Expr, high: Expr) -> IndexCheck:
     assert isinstance(high, Binary)
-    # a condition that reduces cannot be part of the check, which is a reduction itself: it is stricter then
-    path = tuple(c for c in use.path if not any(isinstance(n, Reduce) for n in walk(c)))
+    path = tuple(c for c in use.path if _known_before(c))
     used = free_dims(conjunction([*path, high])) | free_dims(index)
     for other in use.dims:
         if other not in _closed(use.dims, used):
@@ -141,6 +140,17 @@ def _index_check(tensor: Tensor, use: Use, dim: Dim, index: Expr, high: Expr) ->
     # a loop that the index does not use may be empty: then nothing is read
     runs = tuple(simplify(binary("lt", 0, other.extent)) for other in use.dims if other not in dims)
     return IndexCheck(tensor.name, use.access.tensor.name, dim.name, index, high.b, (*runs, *path), dims)
+
+
+def _known_before(condition: Expr) -> bool:
+    """Whether a check before the launch can evaluate `condition`; where it cannot, the check is stricter.
+
+    The check is a reduction itself, so the condition must not be one; and nothing has been computed yet.
+    """
+    return not any(
+        isinstance(n, Reduce) or (isinstance(n, Access) and n.tensor.body is not None)
+        for n in walk(condition)
+    )
 
 
 def _closed(dims: tuple[Dim, ...], used: frozenset[Dim]) -> tuple[Dim, ...]:

@@ -23,6 +23,7 @@ _SMALL = (3, 0, 5, 1, 0, 2, 7)  # lengths that need no reason
 _SIZES = (3, 4, 1, 3, 2, 4, 0, 3)  # values of run-time sizes, by batch
 _LARGEST_SIZE = 260
 _MOST_LENGTHS = 2000  # a batch with a longer array is left out
+_MOST_TERMS = 1000  # of sums and maxima, in each batch: what needs more says nothing
 _LARGEST_CONSTANT = 4096  # larger ones suggest no lengths: tables would become long
 
 
@@ -133,7 +134,7 @@ def _make_batches(question: _Question) -> Iterator[_Batch]:
         else:
             text = [f"{name}={values}" for name, values in lengths.items()]
             text += [f"{name}={value}" for name, value in sizes.items()]
-            yield _Batch(", ".join(text), Evaluator(sizes, lengths))
+            yield _Batch(", ".join(text), Evaluator(sizes, lengths, _MOST_TERMS))
         if not question.given and not question.sizes:
             return
 

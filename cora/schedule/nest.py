@@ -184,20 +184,24 @@ class State:
     def with_nest(self, nest: LoopNest) -> State:
         """The state with the nest of one operator replaced, also as the surroundings of what is attached to it.
 
-        Raises ScheduleError if a loop around an attached operator is gone, or another.
+        Raises ScheduleError if a loop around an attached operator is gone, or another, or runs in a way that leaves no
+        room for the operator.
         """
-        nests = {**self.nests, nest.name: nest}
+        result = replace(self, nests={**self.nests, nest.name: nest})
         for name, (consumer, loop) in self.attached.items():
             if consumer != nest.name:
                 continue
-            attached = nests[name]
+            attached = self.nests[name]
+            where = f"'{name}' is computed at loop '{loop}' of '{consumer}'"
             scope = nest.scope[: len(attached.around)]
             if [leaf.var for leaf in scope] != [leaf.var for leaf in attached.around]:
-                raise ScheduleError(
-                    f"'{name}' is computed at loop '{loop}' of '{consumer}': its loops down to it cannot change"
-                )
-            nests[name] = replace(attached, around=scope)
-        return replace(self, nests=nests)
+                raise ScheduleError(f"{where}: its loops down to it cannot change")
+            if len(scope) > len(nest.scope) - nest.tile:
+                raise ScheduleError(f"{where}: a micro-kernel cannot run it")
+            if attached.leaves and any(leaf.kind is LoopKind.VECTOR for leaf in scope):
+                raise ScheduleError(f"{where}: that cannot run in lanes, for '{name}' has loops of its own")
+            result = result.with_nest(replace(attached, around=scope))
+        return result
 
 
 def initial_nest(tensor: Tensor) -> LoopNest:

@@ -113,7 +113,7 @@ def compute_at(step: ComputeAt, state: State) -> State:
         raise ScheduleError(f"{where}: nothing reads it")
     fixed = _fixed(nest.tensor, around, [state.nests[r] for r in readers])
     attached = replace(state, attached={**state.attached, step.op: (step.consumer, step.loop)})
-    return attached.with_nest(_attached_nest(nest.tensor, around, fixed))
+    return attached.with_nest(_attached_nest(nest.tensor, around, fixed)).with_nest(consumer)
 
 
 def _fixed(tensor: Tensor, around: tuple[Leaf, ...], readers: list[LoopNest]) -> dict[Dim, Expr]:

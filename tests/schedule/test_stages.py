@@ -138,6 +138,22 @@ def test_a_parallel_loop_may_not_compute_the_same_elements_twice() -> None:
     check(cora.schedule(share).compute_at(total, share, i).parallel(share, batch), A)
 
 
+def test_what_runs_around_a_stage_is_known_two_levels_down() -> None:
+    total = cora.compute("total", [batch], cora.sum(A[batch, i], over=i))
+    less = cora.compute("less", [batch, i, h], X[batch, i, h, i] - total[batch])
+    twice = cora.compute("twice", [batch, i, h], less[batch, i, h] * 2.0)
+    s = cora.schedule(twice).compute_at(less, twice, i).compute_at(total, less, h).parallel(twice, i)
+    assert [leaf.kind.value for leaf in s.nest(total).around] == ["serial", "parallel", "serial"]
+    with pytest.raises(cora.ScheduleError, match="several iterations of the parallel loop 'i'"):
+        cora.build(s, settings=SETTINGS)
+
+
+def test_a_loop_with_a_stage_that_has_loops_cannot_run_in_lanes() -> None:
+    s = cora.schedule(T).split(T, batch, 16).compute_at(S, T, "batch_i")
+    with pytest.raises(cora.ScheduleError, match="'S' has loops of its own"):
+        s.vectorize(T, "batch_i")
+
+
 def test_stages_go_to_json_and_back() -> None:
     s = default_schedule(cora.schedule(P))
     assert cora.from_json([P], s.to_json()) == s

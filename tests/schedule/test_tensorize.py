@@ -120,6 +120,18 @@ def test_pieces(over: cora.Dim) -> None:
     check(s, [A, B])
 
 
+def test_stages_and_tiles() -> None:
+    double = cora.compute("double", [batch, i, r], A[batch, i, r] * 2.0)
+    c = cora.compute("C", [batch, i, j], cora.sum(double[batch, i, r] * B[batch, r, j], over=r))
+    tiles = cora.schedule(c).split(c, i, 6).split(c, j, 64).reorder(c, "j_o", "i_o", "i_i", "j_i", r)
+    check(tiles.compute_at(double, c, "i_o").tensorize(c, "i_i"), [A, B])
+    inside = tiles.compute_at(double, c, "i_i")
+    with pytest.raises(cora.ScheduleError, match="at loop 'i_i' of 'C': a micro-kernel cannot run it"):
+        inside.tensorize(c, "i_i")
+    with pytest.raises(cora.ScheduleError, match="at loop 'i_i' of 'C': a micro-kernel cannot run it"):
+        tiles.tensorize(c, "i_i").compute_at(double, c, "i_i")
+
+
 def refused(c: cora.Tensor, message: str) -> None:
     with pytest.raises(cora.ScheduleError, match=message):
         cora.build(tiled(c, "guard"), settings=SETTINGS)

@@ -1,0 +1,193 @@
+"""Programs in which random testing, or reading with it in mind, found a bug: each as small as it could be made."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cora
+from cora import ScheduleError, Settings, Tensor, UserError
+from tests.fuzz.check import RefusedError, check
+
+M = cora.size("M")
+b = cora.Dim("b", M)
+L = cora.lengths("L", b)
+p = cora.Dim("p", L[b])
+q = cora.Dim("q", L[b])
+k = cora.Dim("k", 3)
+none = cora.Dim("none", 0)
+A = cora.placeholder("A", [b, p])
+X = cora.placeholder("X", [b, k])
+I = cora.placeholder("I", [b, p], "int32")  # noqa: E741
+J = cora.placeholder("J", [b], "int32")
+SCALAR = cora.placeholder("SCALAR", [])
+BATCHES = [{"M": 3, "L": [3, 0, 17]}, {"M": 0, "L": []}, {"M": 1, "L": [0]}]
+NO_CACHE = Settings(cache=False)
+
+
+def twice(name: str = "T") -> Tensor:
+    return cora.compute(name, [b, p], A[b, p] * 2)
+
+
+# --- accesses and index checks -------------------------------------------------------------------
+
+
+def test_an_index_that_is_read_under_a_condition() -> None:
+    T = cora.compute("T", [b, p], cora.where(p >= 1, A[b, I[b, p - 1] % L[b]], 0.5))
+    check([T], BATCHES, ranges={"I": 50})
+
+
+def test_an_index_of_a_row_that_has_no_iterations() -> None:
+    T = cora.compute("T", [b, p], X[b, J[b]])
+    kernel = cora.build(T, settings=NO_CACHE)
+    x = cora.ragged([[1, 2, 3], [4, 5, 6]], X)
+    j = cora.ragged([1, 99], J)
+    assert kernel(X=x, J=j, L=[2, 0]).to_list() == [[2.0, 2.0], []]
+    with pytest.raises(UserError, match="it is not for 1 of the indices"):
+        kernel(X=x, J=j, L=[2, 1])
+
+
+def test_an_index_beside_a_reduction_over_nothing() -> None:
+    T = cora.compute("T", [b], cora.sum(A[b, p], over=p) + X[b, J[b]])
+    kernel = cora.build(T, settings=NO_CACHE)
+    a, x = cora.ragged([[1, 2], []], A), cora.ragged([[1, 2, 3], [4, 5, 6]], X)
+    assert kernel(A=a, X=x, J=cora.ragged([1, 2], J)).to_list() == [5.0, 6.0]
+    with pytest.raises(UserError, match="it is not for 1 of the indices"):
+        kernel(A=a, X=x, J=cora.ragged([1, 99], J))
+
+
+def test_an_index_under_a_condition_that_reduces_or_is_computed() -> None:
+    positive = cora.compute("positive", [b], cora.cast(b, "float32") - 1)
+    for condition in (cora.sum(A[b, p], over=p) > 0, positive[b] > 0):
+        T = cora.compute("T", [b], cora.where(condition, X[b, J[b]], -1.0))
+        check([T], BATCHES, ranges={"J": 3})
+
+
+def test_an_access_beside_a_reduction_over_nothing() -> None:
+    T = cora.compute("T", [b], cora.sum(A[b, p], over=p) + A[b, 0])
+    with pytest.raises(UserError, match=r"the access A\[b, 0\] can leave dim 'p'"):
+        cora.build(T, settings=NO_CACHE)
+    T = cora.compute("T", [b], cora.where(L[b] > 0, cora.sum(A[b, p], over=p) + A[b, 0], 7.0))
+    check([T], BATCHES)
+
+
+def test_a_condition_around_a_reduction_does_not_stop_its_loops() -> None:
+    T = cora.compute("T", [b], cora.where(b >= 1, cora.sum(X[b - 1, k], over=k), 0.0))
+    check([T], BATCHES)
+
+
+def test_a_counterexample_does_not_choose_what_a_reduction_gives() -> None:
+    T = cora.compute("T", [b], cora.where(cora.sum(abs(A[b, p]) + 1, over=p) > 0, A[b, 0], 0.0))
+    check([T], BATCHES)
+
+
+# --- conditions and what they are proved from ----------------------------------------------------
+
+
+def test_the_store_after_a_reduction_over_nothing() -> None:
+    T = cora.compute("T", [b, k], cora.sum(cora.cast(none, "float32"), over=none) + X[b, k])
+    check([T], BATCHES)
+    check(cora.schedule(T).split(T, k, 16).vectorize(T, none, 4), BATCHES)
+
+
+def test_a_condition_that_is_never_true_belongs_to_its_reduction() -> None:
+    T = cora.compute("T", [], cora.max(SCALAR[()], over=[b, none]))
+    check(cora.schedule(T).fuse(T, b, none, name="f").vectorize(T, "f", 2), BATCHES)
+
+
+@pytest.mark.parametrize("how", [{"parts": 3}, {"factor": 4, "tail": "balanced"}], ids=str)
+def test_padding_the_parts_of_a_loop(how: dict[str, object]) -> None:
+    T = twice()
+    s = cora.schedule(T).split(T, p, names=("po", "pi"), **how)  # type: ignore[arg-type]
+    check(s.bulk_pad(T, "po", 8), BATCHES)
+    check(s.split(T, "po", 5), BATCHES)
+    check(s.parallel(T, b), BATCHES)
+
+
+def test_parts_of_a_loop_over_nothing() -> None:
+    T = cora.compute("T", [b], cora.sum(cora.cast(none, "float32"), over=none))
+    check(cora.schedule(T).split(T, none, 4, tail="balanced"), BATCHES)
+
+
+def test_parts_of_a_loop_inside_another_ragged_loop() -> None:
+    inner = cora.lengths("N", b, p)
+    r = cora.Dim("r", inner[b, p])
+    T = cora.compute("T", [b, p, r], cora.cast(r, "float32") * A[b, p])
+    s = cora.schedule(T).split(T, p, 2, tail="balanced").parallel(T, b)
+    check(s, [{"M": 3, "L": [3, 0, 1], "N": [2, 0, 5, 1]}])
+
+
+def test_a_tail_is_cut_where_its_bound_is_known() -> None:
+    fixed = cora.Dim("fixed", 16)
+    F = cora.lengths("F", fixed)
+    r = cora.Dim("r", F[fixed])
+    R = cora.placeholder("R", [fixed, r])
+    T = cora.compute("T", [fixed, r], R[fixed, r] + 1)
+    check(cora.schedule(T).reorder(T, r, fixed).parallel(T, r), [{"F": [9, 0, 1] + [2] * 13}])
+
+
+# --- divisions -----------------------------------------------------------------------------------
+
+
+def test_division_by_an_extent_that_is_known_to_be_0() -> None:
+    E = cora.lengths("E", none)
+    r = cora.Dim("r", E[none])
+    T = cora.compute("T", [none, r], cora.cast(r, "float32"))
+    U = cora.compute("U", [k, none, r], cora.cast(k, "float32"))
+    check(cora.schedule(T, U).fuse(U, k, none, r).vectorize(T, r), [{"E": []}])
+
+
+def test_division_that_the_analyzer_of_tvm_looks_into() -> None:
+    r = cora.Dim("r", none - 2)
+    T = cora.compute("T", [none, r], cora.sum(cora.cast(k, "float32"), over=k))
+    check(cora.schedule(T).split(T, r, 2, tail="balanced").pad_dim(T, none, 4).parallel(T, none), [{}])
+
+
+# --- schedules -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [8, 16, 32])
+def test_the_default_schedule_of_a_single_vector(n: int) -> None:
+    d = cora.Dim("d", n)
+    check([cora.compute("T", [d], cora.cast(d, "float32") * SCALAR[()])], [{}])
+
+
+@pytest.mark.parametrize("name", ["flat", "rows", "p_o", "p_v", "p_i"])
+def test_the_default_schedule_beside_loops_of_any_name(name: str) -> None:
+    d = cora.Dim(name, 5)
+    V = cora.placeholder("V", [b, p, d])
+    check([cora.compute("T", [b, p, d], V[b, p, d] + A[b, p])], BATCHES)
+    check([cora.compute("T", [b, p], cora.sum(V[b, p, d], over=d))], BATCHES)
+
+
+def test_the_default_schedule_of_a_reduction_over_what_depends_on_the_last_dim() -> None:
+    V = cora.placeholder("V", [b])
+    check([cora.compute("T", [b], cora.min(V[b], over=p))], BATCHES)
+    check([cora.compute("T", [b], cora.mean(V[b] * A[b, p], over=p))], BATCHES)
+
+
+def test_a_parallel_loop_inside_a_parallel_loop() -> None:
+    first = twice("first")
+    second = cora.compute("second", [b, p], first[b, p] + 1)
+    s = cora.schedule(second).compute_at(first, second, b).parallel(first, p).parallel(second, b)
+    with pytest.raises(RefusedError, match="is parallel inside the parallel loop 'b' of 'second'"):
+        check(s, BATCHES)
+
+
+def test_loops_have_one_mark() -> None:
+    T = twice()
+    with pytest.raises(ScheduleError, match="loop 'b' of 'T' is parallel already"):
+        cora.schedule(T).parallel(T, b).parallel(T, b)
+    with pytest.raises(ScheduleError, match="loop 'k' of 'U' is unrolled already"):
+        U = cora.compute("U", [b, k], X[b, k] + 1)
+        cora.schedule(U).unroll(U, k).unroll(U, k)
+
+
+# --- the oracle ----------------------------------------------------------------------------------
+
+
+def test_products_that_underflow_on_the_way() -> None:
+    T = cora.compute("T", [b], cora.prod(A[b, p] * 1e-9, over=p))
+    check([T], [{"M": 2, "L": [40, 3]}])
+    reference = cora.interpret(T, [cora.RaggedArray.from_rows(np.ones((1, 40), np.float32), A)])
+    assert reference.error[0] > 0
