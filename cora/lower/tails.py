@@ -1,24 +1,27 @@
-"""Tails: an innermost loop whose condition holds but for its last iterations is cut into a full part and a tail.
+"""Tails: a loop whose condition holds but for its last iterations is cut into a full part and a tail.
 
 before: for o in 0..n: for v in lanes: if c*o + v < B: body
 after:  for o in 0..full: for v in lanes: body;   for o in full..n: for v in lanes: if c*o + v < B: body
 
-so that the full part carries no condition, and the tail runs under a mask.
+so that the full part carries no condition, and the tail runs under a mask. Cut is the innermost loop around vector
+lanes or scalars; and, for conditions on lanes, also a loop further outside (columns in lanes inside a reduction).
 """
 
 from __future__ import annotations
 
-from cora.ir.expr import ZERO, Binary, Const, Expr, Select, Var, binary, conjunction
+from dataclasses import dataclass, field
+
+from cora.ir.expr import ZERO, Binary, Const, Expr, Read, Select, Var, binary, conjunction
 from cora.ir.simplify import linear_in, simplify
-from cora.ir.stmt import Alloc, Block, For, If, Let, LoopKind, Stmt, block, map_stmt
+from cora.ir.stmt import Block, For, If, Let, LoopKind, Stmt, block, map_stmt
 from cora.ir.visit import free_vars, transform, walk
 from cora.lower.access import conjuncts
 
 
 def cut_tails(s: Stmt) -> Stmt:
-    """`s` with every innermost loop cut as above."""
+    """`s` with every loop cut that can be."""
     match s:
-        case For(kind=kind) if kind is not LoopKind.PARALLEL:
+        case For(kind=LoopKind.SERIAL):
             cut = _cut(s)
             if cut is not None:
                 return cut
@@ -26,15 +29,14 @@ def cut_tails(s: Stmt) -> Stmt:
 
 
 def _cut(loop: For) -> Stmt | None:
-    """`loop` cut, if it is the innermost loop around a vector loop (or of scalars) and a condition allows it."""
-    lanes, lets, core = _lanes_inside(loop)
-    if core is None or loop.kind is not LoopKind.SERIAL:
-        return None
+    """`loop` cut, if a condition allows it."""
+    inside = _survey(loop.body)
     ends = [
         full
-        for condition in _conditions(core)
-        if (full := _holds_below(condition, loop.var, lanes)) is not None
-        and not free_vars(full[1]) & lets  # the cut stands before the loop, where they are not defined
+        for condition in inside.conditions
+        if (inside.chain or free_vars(condition) & inside.lanes)
+        and (full := _holds_below(condition, loop.var, inside.constant)) is not None
+        and _known_before(full[1], inside)
     ]
     if not ends:
         return None
@@ -42,70 +44,86 @@ def _cut(loop: For) -> Stmt | None:
     settled = {condition for condition, end in ends if end == full_end}
     middle = Var(f"{loop.var.name}_full")
     value = binary("min", loop.end, binary("max", loop.begin, full_end))
-    body = _assume(loop.body, settled)
+    plain = cut_tails(_assume(loop.body, settled))
+    guarded = cut_tails(loop.body)
     return Let(
         middle,
         simplify(value),
         block(
             [
-                For(loop.var, loop.begin, middle, loop.kind, body),
-                For(loop.var, middle, loop.end, loop.kind, loop.body),
+                For(loop.var, loop.begin, middle, loop.kind, plain),
+                For(loop.var, middle, loop.end, loop.kind, guarded),
             ]
         ),
     )
 
 
-def _lanes_inside(loop: For) -> tuple[dict[Expr, int], set[Var], Stmt | None]:
-    """The extents of the constant loops inside, the values bound between them, and the body.
+@dataclass(slots=True)
+class _Inside:
+    """What a loop body holds: loops of constant extent, vector variables, values bound there, conditions.
 
-    The body is None if there is a loop of another kind.
+    chain: whether its loops are all of constant extent, each inside the one before.
     """
-    lanes: dict[Expr, int] = {}
-    lets: set[Var] = set()
-    body: Stmt = loop.body
-    while True:
-        match body:
-            case For(var=v, begin=b, end=Const(value=n), body=inner) if b == ZERO:
-                lanes[v] = int(n)
-                body = inner
-            case Let(var=v, body=inner):
-                lets.add(v)
-                body = inner
-            case _:
-                return lanes, lets, None if _has_loop(body) else body
+
+    constant: dict[Expr, int] = field(default_factory=dict)
+    lanes: set[Var] = field(default_factory=set)
+    bound: set[Var] = field(default_factory=set)
+    conditions: list[Expr] = field(default_factory=list)
+    chain: bool = True
 
 
-def _has_loop(s: Stmt) -> bool:
-    match s:
-        case For():
-            return True
-        case Let(body=b) | Alloc(body=b):
-            return _has_loop(b)
-        case If(then=t, other=o):
-            return _has_loop(t) or (o is not None and _has_loop(o))
-        case Block(stmts=stmts):
-            return any(_has_loop(x) for x in stmts)
-        case _:
-            return False
-
-
-def _conditions(s: Stmt) -> list[Expr]:
-    """The terms of the conditions in a loop-free statement, those of guarded reads included."""
-    found: dict[Expr, None] = {}
+def _survey(body: Stmt) -> _Inside:
+    found = _Inside()
+    conditions: dict[Expr, None] = {}
 
     def expr(e: Expr) -> Expr:
         for node in walk(e):
             if isinstance(node, Select):
-                found.update(dict.fromkeys(conjuncts(node.cond)))
+                conditions.update(dict.fromkeys(conjuncts(node.cond)))
         return e
 
-    def stmt(inner: Stmt) -> Stmt:
-        if isinstance(inner, If):
-            found.update(dict.fromkeys(conjuncts(inner.cond)))
-        return map_stmt(inner, stmt, expr)
+    def stmt(s: Stmt) -> Stmt:
+        match s:
+            case For(var=v, begin=b, end=Const(value=n), kind=kind) if b == ZERO:
+                found.constant[v] = max(int(n), found.constant.get(v, 0))
+                if kind is LoopKind.VECTOR:
+                    found.lanes.add(v)
+            case For(var=v):
+                found.bound.add(v)
+                found.chain = False
+            case Let(var=v):
+                found.bound.add(v)
+            case Block(stmts=stmts) if sum(map(_has_loop, stmts)) > 1:
+                found.chain = False
+            case If(cond=c):
+                conditions.update(dict.fromkeys(conjuncts(c)))
+        return map_stmt(s, stmt, expr)
 
-    stmt(s)
-    return list(found)
+    stmt(body)
+    found.conditions = list(conditions)
+    return found
+
+
+def _has_loop(s: Stmt) -> bool:
+    if isinstance(s, For):
+        return True
+    found = False
+
+    def visit(inner: Stmt) -> Stmt:
+        nonlocal found
+        found = found or _has_loop(inner)
+        return inner
+
+    map_stmt(s, visit, lambda e: e)
+    return found
+
+
+def _known_before(end: Expr, inside: _Inside) -> bool:
+    """Whether the end of the full part can be computed before the loop: nothing bound in it, no data."""
+    reads = any(isinstance(n, Read) and n.buffer.scope != "table" for n in walk(end))
+    return not reads and not free_vars(end) & (
+        inside.bound | {v for v in inside.constant if isinstance(v, Var)}
+    )
 
 
 def _holds_below(condition: Expr, var: Var, lanes: dict[Expr, int]) -> tuple[Expr, Expr] | None:

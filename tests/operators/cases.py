@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.operators.families import attention, elementwise, gather, reductions, triangles, types
+from tests.operators.families import attention, elementwise, gather, reductions, shapes, triangles, types
 from tests.operators.harness import Case
 
 CASES: tuple[Case, ...] = (
@@ -11,5 +11,6 @@ CASES: tuple[Case, ...] = (
     *triangles.CASES,
     *attention.CASES,
     *gather.CASES,
+    *shapes.CASES,
     *types.CASES,
 )
