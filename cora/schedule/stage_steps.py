@@ -111,6 +111,8 @@ def compute_at(step: ComputeAt, state: State) -> State:
             raise ScheduleError(f"{where}: '{reader}' also reads it, outside that loop")
     if not readers:
         raise ScheduleError(f"{where}: nothing reads it")
+    if nest.tensor.name in state.outputs:
+        raise ScheduleError(f"{where}: it is an output, so it is computed in full, not where it is read")
     fixed = _fixed(nest.tensor, around, [state.nests[r] for r in readers])
     attached = replace(state, attached={**state.attached, step.op: (step.consumer, step.loop)})
     return attached.with_nest(_attached_nest(nest.tensor, around, fixed)).with_nest(consumer)

@@ -42,7 +42,7 @@ def generate(choices: Choices, program: Program) -> Case:
     """A case; what has been made of it is in `program` if an exception ends this."""
     dims = Dims(choices, program, choices.pick([2, 1, 2, 3, 3, 4, 5]))
     operators = Operators(choices, program, dims)
-    for _ in range(choices.pick([1, 1, 1, 2, 2, 3])):
+    for _ in range(choices.pick([1, 1, 2, 2, 3])):
         operators.add()
     computed = operators.computed
     outputs = [t for t in computed[:-1] if choices.chance(30)] + [computed[-1]]

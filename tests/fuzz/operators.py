@@ -94,7 +94,10 @@ class Operators:
         usable = [
             s for s in self.sources if s.kind == kind and not s.wild and not (exact and _rounded(s.tensor))
         ]
-        for source in self.choices.shuffled(usable):
+        order = self.choices.shuffled(usable)
+        if self.choices.chance(60):  # what was computed first
+            order.sort(key=lambda s: s.tensor.body is None)
+        for source in order:
             if self.choices.chance(60):
                 text = self._access_of(source.tensor, scope)
                 if text is not None:
@@ -104,12 +107,14 @@ class Operators:
         plain = dims.ordered(plain) if choices.chance(30) else plain
         chosen = dims.twins(plain) if plain and choices.chance(15) else plain
         if choices.chance(10):
-            plain, chosen = [*plain, 0], [*chosen, dims.define(str(choices.integer(1, 4)))]
+            chosen = [*chosen, dims.define(str(choices.integer(1, 4)))]
         dtype = choices.pick({"float": FLOATS, "int": INTS, "bool": ["bool"]}[kind])
-        tensor = self._placeholder("A", chosen, dtype)
-        return self._access_of(tensor, scope) or f"{tensor.name}[{_names(plain) or '()'}]"
+        tensor = self.input("A", chosen, dtype)
+        indices = [d.name for d in plain] + ["0"] * (len(chosen) - len(plain))
+        return self._access_of(tensor, scope) or f"{tensor.name}[{', '.join(indices) or '()'}]"
 
-    def _placeholder(self, prefix: str, dims: Sequence[Dim], dtype: str) -> Tensor:
+    def input(self, prefix: str, dims: Sequence[Dim], dtype: str) -> Tensor:
+        """A new input; those named A may be read by other operators too."""
         name = self.program.fresh(prefix)
         tensor: Tensor = self.program.assign(name, f'cora.placeholder("{name}", [{_names(dims)}], "{dtype}")')
         if prefix == "A":
@@ -182,7 +187,7 @@ class Operators:
     def _gather(self, scope: Sequence[Dim], end: int, conditions: list[str]) -> str:
         """An index in 0..end-1 read from a new input; where that is shifted, `conditions` gets one more."""
         dims = self.dims.closed(self.choices.subset(scope))
-        tensor = self._placeholder("I", dims, self.choices.pick(INDICES))
+        tensor = self.input("I", dims, self.choices.pick(INDICES))
         self.index_ranges[tensor.name] = end
         indices = [d.name for d in dims]
         if dims and self.choices.chance(20):
@@ -225,12 +230,25 @@ class Body:
             return f"({self.choices.integer(0, 2)} < cora.sum({self.condition(1)}, over={over}))", False
         if kind == "int":
             return self._int_reduction(over, depth)
+        last = self.own[-1:]
+        independent = last and not any(last[0] in free_dims(d.extent) for d in self.scope)
+        if independent and self.choices.chance(20):
+            return self._product(over), False
         op = self.choices.pick(["sum", "sum", "sum", "max", "min", "mean", "prod"])
         text = f"cora.{op}({self.value('float', depth)}, over={over})"
         if self.choices.chance(25):
             second = f"cora.sum(abs({self.value('float', 0)}), over={over})"
             text = self.choices.pick([f"{text} / (1 + {second})", f"{text} - {second}"])
         return text, False
+
+    def _product(self, over: str) -> str:
+        """A product of matrices, as micro-kernels compute it."""
+        *outer, column = self.own
+        rows = self.operators.dims.closed([*outer, *self.over])
+        columns = [d for d in self.operators.dims.closed([*self.over, column]) if d != column]
+        a = self.operators.input("A", rows, "float32")
+        b = self.operators.input("A", [*columns, column], "float32")
+        return f"cora.sum({a.name}[{_names(rows)}] * {b.name}[{_names([*columns, column])}], over={over})"
 
     def _int_reduction(self, over: str, depth: int) -> tuple[str, bool]:
         choices = self.choices
@@ -353,5 +371,5 @@ def _rounded(tensor: Tensor) -> bool:
     return tensor.body is not None and dtypes.is_float(tensor.dtype)
 
 
-def _names(dims: Sequence[Dim | int]) -> str:
-    return ", ".join(d.name if isinstance(d, Dim) else str(d) for d in dims)
+def _names(dims: Sequence[Dim]) -> str:
+    return ", ".join(d.name for d in dims)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cora.errors import ScheduleError
 from cora.ir.expr import Const
 from cora.ir.tensor import Tensor
+from cora.lang.check import tensors_of
 from cora.schedule.nest import Leaf
 from cora.schedule.schedule import Schedule
 from cora.schedule.steps import TAILS
@@ -71,10 +72,14 @@ class Schedules:
             self._parallel(name, self._leaves(name))
 
     def _attach(self, name: str) -> None:
-        others = [n for n in self._names() if n != name and self._leaves(n)]
-        if others:
-            consumer = self.choices.pick(others)
-            loop = self.choices.pick(self._leaves(consumer)).name
+        readers = [
+            nest
+            for nest in self.schedule.nests
+            if nest.tensor.body is not None and name in {t.name for t in tensors_of(nest.tensor.body)}
+        ]
+        loops = [(nest.name, leaf.name) for nest in readers for leaf in nest.leaves if not leaf.reduction]
+        if loops:
+            consumer, loop = self.choices.pick(loops)
             self._try(f'compute_at("{name}", "{consumer}", "{loop}")')
 
     def _try(self, step: str) -> bool:
@@ -107,7 +112,7 @@ class Schedules:
         if leaves:
             step = self.choices.pick(
                 [*3 * [self._split], *3 * [self._fuse], *2 * [self._reorder], *2 * [self._pad], self._bulk_pad,
-                 self._unroll, self._vectorize, self._parallel]
+                 self._unroll, self._vectorize, self._parallel, self._tensorize]
             )  # fmt: skip
             step(op, leaves)
 
@@ -146,10 +151,10 @@ class Schedules:
             return
         leaf = self.choices.pick(roots)
         multiple = self.choices.pick(FACTORS if len(leaves) <= 3 else FACTORS[:4])
-        if self._try(f'pad_loop("{op}", "{leaf.name}", {multiple})') and not leaf.reduction:
-            if self.choices.chance(95):  # else the build refuses, or the padding given before suffices
-                tensor = self.schedule.nest(op).tensor
-                self._pad_storage(tensor, leaf.name, multiple * self.choices.pick([1, 1, 2]))
+        padded = self._try(f'pad_loop("{op}", "{leaf.name}", {multiple})') and not leaf.reduction
+        if padded and self.choices.chance(95):  # else the build refuses, or the padding given before suffices
+            tensor = self.schedule.nest(op).tensor
+            self._pad_storage(tensor, leaf.name, multiple * self.choices.pick([1, 1, 2]))
 
     def _bulk_pad(self, op: str, leaves: tuple[Leaf, ...]) -> None:
         made = [leaf.name for leaf in leaves if leaf.root is None]
@@ -166,6 +171,9 @@ class Schedules:
             return
         leaf = leaves[-1] if self.choices.chance(90) else self.choices.pick(leaves)
         self._try(f'vectorize("{op}", "{leaf.name}"{self.choices.pick(LANES)})')
+
+    def _tensorize(self, op: str, leaves: tuple[Leaf, ...]) -> None:
+        self._try(f'tensorize("{op}", "{leaves[max(len(leaves) - 3, 0)].name}")')
 
     def _parallel(self, op: str, leaves: tuple[Leaf, ...]) -> None:
         if not leaves:

@@ -7,7 +7,7 @@ import pytest
 
 import cora
 from cora import ScheduleError, Settings, Tensor, UserError
-from tests.fuzz.check import RefusedError, check
+from tests.fuzz.check import Batch, RefusedError, check
 
 M = cora.size("M")
 b = cora.Dim("b", M)
@@ -21,7 +21,7 @@ X = cora.placeholder("X", [b, k])
 I = cora.placeholder("I", [b, p], "int32")  # noqa: E741
 J = cora.placeholder("J", [b], "int32")
 SCALAR = cora.placeholder("SCALAR", [])
-BATCHES = [{"M": 3, "L": [3, 0, 17]}, {"M": 0, "L": []}, {"M": 1, "L": [0]}]
+BATCHES: list[Batch] = [{"M": 3, "L": [3, 0, 17]}, {"M": 0, "L": []}, {"M": 1, "L": [0]}]
 NO_CACHE = Settings(cache=False)
 
 
@@ -92,12 +92,15 @@ def test_the_store_after_a_reduction_over_nothing() -> None:
 
 def test_a_condition_that_is_never_true_belongs_to_its_reduction() -> None:
     T = cora.compute("T", [], cora.max(SCALAR[()], over=[b, none]))
-    check(cora.schedule(T).fuse(T, b, none, name="f").vectorize(T, "f", 2), BATCHES)
+    s = cora.schedule(T).fuse(T, b, none, name="f").vectorize(T, "f", 2)
+    check(s, BATCHES)
+    unsolved = cora.build(s, settings=Settings(cache=False, solver="off"))
+    assert unsolved(np.ones((), np.float32)).to_list() == -float("inf")
 
 
 @pytest.mark.parametrize("how", [{"parts": 3}, {"factor": 4, "tail": "balanced"}], ids=str)
 def test_padding_the_parts_of_a_loop(how: dict[str, object]) -> None:
-    T = twice()
+    T = cora.compute("T", [b, p], A[b, p] + b)
     s = cora.schedule(T).split(T, p, names=("po", "pi"), **how)  # type: ignore[arg-type]
     check(s.bulk_pad(T, "po", 8), BATCHES)
     check(s.split(T, "po", 5), BATCHES)
@@ -139,8 +142,11 @@ def test_division_by_an_extent_that_is_known_to_be_0() -> None:
 
 def test_division_that_the_analyzer_of_tvm_looks_into() -> None:
     r = cora.Dim("r", none - 2)
-    T = cora.compute("T", [none, r], cora.sum(cora.cast(k, "float32"), over=k))
-    check(cora.schedule(T).split(T, r, 2, tail="balanced").pad_dim(T, none, 4).parallel(T, none), [{}])
+    E = cora.lengths("E", none, r)
+    t = cora.Dim("t", E[none, r])
+    T = cora.compute("T", [none, r], cora.sum(none < 4, over=t) > 0)
+    s = cora.schedule(T).pad_dim(T, none, 4).split(T, r, 2, tail="balanced").parallel(T, none)
+    check(s, [{"E": []}])
 
 
 # --- schedules -----------------------------------------------------------------------------------
@@ -157,6 +163,7 @@ def test_the_default_schedule_beside_loops_of_any_name(name: str) -> None:
     d = cora.Dim(name, 5)
     V = cora.placeholder("V", [b, p, d])
     check([cora.compute("T", [b, p, d], V[b, p, d] + A[b, p])], BATCHES)
+    check([cora.compute("T", [b, p, d], V[b, p, 4 - d] + A[b, p])], BATCHES)
     check([cora.compute("T", [b, p], cora.sum(V[b, p, d], over=d))], BATCHES)
 
 
@@ -174,12 +181,21 @@ def test_a_parallel_loop_inside_a_parallel_loop() -> None:
         check(s, BATCHES)
 
 
+def test_an_output_is_computed_in_full() -> None:
+    first = cora.compute("first", [], cora.sum(X[b, k], over=[b, k]))
+    second = cora.compute("second", [b, p], A[b, p] + first[()])
+    with pytest.raises(ScheduleError, match="'first' at loop 'p' of 'second': it is an output"):
+        cora.schedule(first, second).compute_at(first, second, p)
+    check([first, second], BATCHES)
+    check(cora.schedule(second).compute_at(first, second, b), BATCHES)
+
+
 def test_loops_have_one_mark() -> None:
     T = twice()
     with pytest.raises(ScheduleError, match="loop 'b' of 'T' is parallel already"):
         cora.schedule(T).parallel(T, b).parallel(T, b)
+    U = cora.compute("U", [b, k], X[b, k] + 1)
     with pytest.raises(ScheduleError, match="loop 'k' of 'U' is unrolled already"):
-        U = cora.compute("U", [b, k], X[b, k] + 1)
         cora.schedule(U).unroll(U, k).unroll(U, k)
 
 

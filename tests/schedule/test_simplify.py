@@ -9,7 +9,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cora.ir.evaluate import Evaluator
-from cora.ir.expr import Binary, Const, Dim, Expr, Select, Size, Var, binary, ceildiv, round_up, select
+from cora.ir.expr import (
+    Binary,
+    BinaryOp,
+    Const,
+    Dim,
+    Expr,
+    Select,
+    Size,
+    Var,
+    binary,
+    ceildiv,
+    round_up,
+    select,
+)
 from cora.ir.simplify import (
     Simplifier,
     bounds,
@@ -44,6 +57,7 @@ RANGES: list[dict[Expr, Expr]] = [
     {X: Const(16), Y: N, Z: LENS[X]},
     {X: ceildiv(PADDED(M), 4), Y: Const(4), Z: Const(3)},
 ]
+COMPARISONS: st.SearchStrategy[BinaryOp] = st.sampled_from(["lt", "le", "eq", "ne"])
 QUICK = settings(
     max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
 )
@@ -53,8 +67,8 @@ QUICK = settings(
 def expressions(draw: st.DrawFn, depth: int = 4) -> Expr:
     """An index expression over x, y, z, sizes, and the functions of a fused loop."""
     if depth == 0 or draw(st.integers(0, 9)) == 0:
-        leaf = draw(st.sampled_from([X, Y, Z, M, N, "constant"]))
-        return Const(draw(st.integers(-9, 17))) if isinstance(leaf, str) else leaf
+        atoms: list[Expr] = [X, Y, Z, M, N, Const(draw(st.integers(-9, 17)))]
+        return draw(st.sampled_from(atoms))
     op = draw(
         st.sampled_from(
             ["add", "add", "sub", "mul", "scale", "floordiv", "mod", "min", "max", "select", "call"]
@@ -70,8 +84,7 @@ def expressions(draw: st.DrawFn, depth: int = 4) -> Expr:
         return draw(st.sampled_from(FUNCTIONS))(a) if draw(st.integers(0, 5)) else LONGEST()
     b = draw(expressions(depth=depth - 1))
     if op == "select":
-        compared = draw(st.sampled_from(["lt", "le", "eq", "ne"]))
-        return select(binary(compared, a, b), draw(expressions(depth=1)), draw(expressions(depth=1)))
+        return select(binary(draw(COMPARISONS), a, b), draw(expressions(depth=1)), draw(expressions(depth=1)))
     return binary(op, a, b)  # type: ignore[arg-type]
 
 
@@ -113,7 +126,7 @@ def test_simplify_changes_no_value(data: st.DataObject) -> None:
 @given(st.data())
 @QUICK
 def test_comparisons_keep_their_truth(data: st.DataObject) -> None:
-    op = data.draw(st.sampled_from(["lt", "le", "eq", "ne"]))
+    op = data.draw(COMPARISONS)
     goal = binary(op, data.draw(expressions(depth=3)), data.draw(expressions(depth=3)))
     ranges = data.draw(st.sampled_from(RANGES))
     e = data.draw(batches())
@@ -206,7 +219,7 @@ def test_common_factor(data: st.DataObject) -> None:
     assert e.value(body, env) == e.value(factor, env) * e.value(rest, env)
 
 
-TILE = {X: Const(100), Y: Const(4), Z: M}
+TILE: dict[Expr, Expr] = {X: Const(100), Y: Const(4), Z: M}
 
 
 @pytest.mark.parametrize(

@@ -172,3 +172,25 @@ def test_json_of_another_program() -> None:
     other = cora.compute("other", [batch, pos], cora.cast(pos, "float32"))
     with pytest.raises(ScheduleError, match="no operator 'O'; the operators are other"):
         cora.from_json([other], cora.schedule(O).parallel(O, batch).to_json())
+
+
+def test_steps_of_one_operator_leave_the_others_alone() -> None:
+    s = cora.schedule(O).split("S", "pos", 4)
+    assert [leaf.name for leaf in s.nest(S).leaves] == ["batch", "pos_o", "pos_i", "key"]
+    assert [leaf.name for leaf in s.nest(O).leaves] == ["batch", "pos"]
+    assert s.tensors == (A, S, O)
+
+
+def test_schedule_refuses() -> None:
+    with pytest.raises(UserError, match="expected at least one computed tensor"):
+        cora.schedule()
+    with pytest.raises(UserError, match="expected computed tensors; got A"):
+        cora.schedule(A)
+    with pytest.raises(UserError, match="an output stands twice"):
+        cora.schedule(O, O)
+    with pytest.raises(UserError, match="expected a loop: a Dim or a name; got int: 3"):
+        cora.schedule(O).parallel(O, 3)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="expected a tensor or its name; got Dim"):
+        cora.schedule(O).parallel(pos, pos)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="layout: no tensor 'X'; the tensors are A, S, O"):
+        cora.schedule(O).layout("X")

@@ -6,6 +6,8 @@ import numpy as np
 
 import cora
 from cora import Schedule
+from cora.codegen.target import detect
+from cora.tiles import select
 from tests.operators.harness import Array, Batch, Case
 from tests.operators.lengths import hostile, rows
 
@@ -116,11 +118,20 @@ def softmax_padded(s: Schedule) -> Schedule:
     return s.fuse("S", "batch", "pos", name="f").vectorize("S", "f", 8).parallel("S", "f_o")
 
 
+def softmax_of_rows(s: Schedule) -> Schedule:
+    """All stages for one row, in lanes."""
+    for op in ("total", "weight", "top"):
+        s = s.compute_at(op, "S", "batch")
+    for op in ("top", "weight", "total", "S"):
+        s = s.vectorize(op, "pos", 16)
+    return s.parallel("S", "batch")
+
+
 softmax = Case(
     "softmax",
     (softmax_out,),
     rows(16, 32),
-    {f.__name__: f for f in (softmax_lanes, softmax_padded)},
+    {f.__name__: f for f in (softmax_lanes, softmax_padded, softmax_of_rows)},
     {"A": huge},
     ulps=8,
 )
@@ -184,6 +195,17 @@ row_norm = Case(
     {"lanes": lambda s: s.vectorize("squares", "pos", 16).vectorize("N", "pos", 16).parallel("N", "batch")},
 )
 
+
+def _at_rows(s: Schedule) -> Schedule:
+    """All of attention for one row of one head, in parallel over sequences."""
+    for op in ("mixed", "mass", "ex", "peak", "Xs", "X"):
+        s = s.compute_at(op, "out", "head")
+    for op in ("Xs", "ex", "peak", "mass"):
+        s = s.vectorize(op, "j", 16)
+    s = s.reorder("mixed", "j", "d").vectorize("mixed", "d").vectorize("X", "d")
+    return s.parallel("out", "batch")
+
+
 Xs = cora.compute("Xs", [batch, i, head, j], X[batch, i, head, j] * 0.35)
 peak = cora.compute("peak", [batch, i, head], cora.max(Xs[batch, i, head, j], over=j))
 ex = cora.compute("ex", [batch, i, head, j], cora.exp(Xs[batch, i, head, j] - peak[batch, i, head]))
@@ -211,6 +233,7 @@ attention = Case(
             .parallel("mixed", "f")
             .pad_dim("out", "i", 4)
         ),
+        "stages_of_a_row": _at_rows,
     },
     ulps=16,
 )
@@ -219,6 +242,14 @@ m, n, k = (cora.lengths(name, batch) for name in ("m", "n", "k"))
 r, c, t = cora.Dim("r", m[batch]), cora.Dim("c", n[batch]), cora.Dim("t", k[batch])
 F, G = cora.placeholder("F", [batch, r, t]), cora.placeholder("G", [batch, t, c])
 matmul_out = cora.compute("O", [batch, r, c], cora.sum(F[batch, r, t] * G[batch, t, c], over=t))
+
+
+def micro_kernel(s: Schedule) -> Schedule:
+    """Rows of balanced tiles, computed by micro-kernels (on processors that have them)."""
+    s = s.split("O", "r", 6, names=("ro", "ri"), tail="balanced").split("O", "c", 64, names=("co", "ci"))
+    return s.reorder("O", "ro", "co", "ri", "ci", "t").parallel("O", "batch").tensorize("O", "ri")
+
+
 matmul = Case(
     "batched_ragged_matmul",
     (matmul_out,),
@@ -256,8 +287,23 @@ matmul = Case(
             .fuse("O", "batch", "r", name="f")
             .parallel("O", "f")
         ),
+        "balanced": lambda s: (
+            s.split("O", "r", 6, names=("ro", "ri"), tail="balanced")
+            .split("O", "c", 16, names=("co", "ci"), tail="balanced")
+            .split("O", "t", parts=3)
+            .parallel("O", "batch")
+        ),
+        **({"micro_kernel": micro_kernel} if select(detect().features) else {}),
+        "stored_otherwise": lambda s: (
+            s.reorder_dims("F", "batch", "t", "r")
+            .reorder_dims("O", "batch", "c", "r")
+            .reorder("O", "c", "r")
+            .parallel("O", "batch")
+            .hoist_loads(False)
+        ),
         "dot": lambda s: s.vectorize("O", "t", 16).fuse("O", "batch", "r", "c", name="f").parallel("O", "f"),
     },
+    guardless=frozenset({"micro_kernel"}),
 )
 
 CASES = (

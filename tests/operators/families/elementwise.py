@@ -164,7 +164,7 @@ conditional_product = Case(
         cora.compute(
             "O",
             [batch, pos],
-            cora.where(pos + 1 < lens[batch], A[batch, pos] * B[batch, pos], 1.0) + A[batch, pos] * 3.0,
+            cora.where(pos + 1 < lens[batch], A[batch, pos] * B[batch, pos], 1.0) + A[batch, pos],
         ),
     ),
     rows(16),
