@@ -39,7 +39,18 @@ class NativePrelude:
     how much room its tables took, as a hint.
     """
 
-    __slots__ = ("_alike", "_compute", "_dtypes", "_frame", "_given", "_keys", "_owner", "_pack", "_usual", "spec")
+    __slots__ = (
+        "_alike",
+        "_compute",
+        "_dtypes",
+        "_frame",
+        "_given",
+        "_keys",
+        "_owner",
+        "_pack",
+        "_usual",
+        "spec",
+    )
 
     def __init__(self, spec: PreludeSpec, address: int, owner: object) -> None:
         """`address` is that of the entry point `prelude_compute`; `owner` keeps its code in memory."""

@@ -65,8 +65,15 @@ class Operators:
         over = self._reduced(loops) if choices.chance(50) else []
         own = [d for d in loops if d not in over]
         body = Body(self, own, over)
+        before = [s for s in self.sources if s.tensor.body is not None and not s.wild and s.kind != "bool"]
         kind: Kind = choices.pick(["float", "float", "float", "int", "bool"])
+        chained = bool(before) and choices.chance(70)
+        if chained:
+            kind = before[-1].kind
         text, wild = body.reduced(kind) if over else (body.value(kind, choices.integer(1, 3)), False)
+        if chained and not wild:
+            found = self._access_of(before[-1].tensor, own)
+            text = f"({text}) + {found}" if found else text
         stored = {
             "float": [*8 * [""], "float64", "float16", "bfloat16", "float32"],
             "int": [*4 * [""], "int64", "int8"],

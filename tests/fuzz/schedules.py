@@ -39,7 +39,7 @@ class Schedules:
             self._try("hoist_loads(False)")
         operators = [t.name for t in self.schedule.tensors if t.body is not None]
         for op in operators[:-1]:
-            if choices.chance(25):
+            if choices.chance(40):
                 self._try(f'inline("{op}")')
         if choices.chance(50):  # consumers first, so that the others can be attached to their loops
             operators.reverse()
@@ -52,7 +52,7 @@ class Schedules:
     def _operator(self, name: str) -> None:
         """Steps for one operator, or for the two pieces that it is split in, unless it has no loops any more."""
         choices = self.choices
-        if choices.chance(40):
+        if choices.chance(60):
             self._attach(name)
         if name not in self._names():
             return

@@ -190,7 +190,7 @@ neighbours = Case(
         cora.compute(
             "Q",
             [batch, pos],
-            cora.where(pos < lens[batch - 1], A[batch - 1, cora.minimum(pos, lens[batch - 1] - 1)], 7.0),
+            cora.where(pos < before, A[batch - 1, cora.minimum(pos, before - 1)], 7.0),
         ),
     ),
     rows(16),
@@ -215,9 +215,7 @@ constant = Case(
         cora.compute("O", [batch, unit, pos, none], Z[batch, unit, pos, none] * 2.0),
         cora.compute("R", [batch, pos], cora.sum(Z[batch, 0, pos, none], over=none)),
         cora.compute("P", [batch, pos, unit], U[unit, batch, pos] + 1.0),
-        cora.compute(
-            "Q", [batch, pos], cora.where(pos < before, A[batch - 1, cora.minimum(pos, before - 1)], 7.0)
-        ),
+        cora.compute("Q", [batch], cora.prod(U[unit, batch, pos], over=[unit, pos])),
     ),
     rows(16),
     {
