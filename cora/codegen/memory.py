@@ -75,10 +75,25 @@ def store(c: Context, buffer: TirBuffer, dtype: str, offset: Value, value: Value
         c.scope.add(
             T.BufferStore(buffer, vector, [place])
             if mask is None
-            else T.Evaluate(T.op.masked_store(buffer, vector, place, mask.vector))
+            else T.Evaluate(T.op.masked_store(buffer, _fenced(vector, dtype, lanes), place, mask.vector))
         )
         return
     _scatter(c, buffer, vector, offset, lanes)
+
+
+def _fenced(vector: Tir, dtype: str, lanes: int) -> Tir:
+    """`vector`, as it goes to a masked store of `dtype`, through a fence if its elements were truncated from int32.
+
+    LLVM would make a truncating masked store of the two, and, where just one lane of a constant mask is on, a store
+    of that lane before truncation: four bytes, over the neighbours (LLVM 22 for x86).
+    """
+    if dtype not in ("int8", "bfloat16"):
+        return vector
+    stored = memory_dtype(dtype)
+    bits = 8 * lanes * dtypes.itemsize(dtype)
+    carrier = f"float{bits}" if bits < 64 else typed("float64", bits // 64)
+    fenced = intrinsic(carrier, "arithmetic.fence", T.reinterpret(carrier, vector))
+    return T.reinterpret(typed(stored, lanes), fenced)
 
 
 def _scatter(c: Context, buffer: TirBuffer, vector: Tir, offset: Value, lanes: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from cora.errors import ScheduleError
 from cora.ir.expr import Expr, Var
-from cora.ir.stmt import For, LoopKind, Stmt, block, map_stmt
+from cora.ir.stmt import For, If, LoopKind, Stmt, block, map_stmt
 from cora.ir.visit import substitute
 from cora.schedule.nest import LoopNest
 from cora.schedule.stage_steps import accesses_of
@@ -17,16 +17,22 @@ def side_by_side(names: Sequence[str], loops: Sequence[Stmt]) -> Stmt:
     shares: list[Stmt] = []
     first: For | None = None
     for name, stmt in zip(names, loops, strict=True):
-        match stmt:
-            case For(var=worker, kind=LoopKind.PARALLEL, body=body) as loop:
-                first = first or loop
-                shares.append(_rename(body, {worker: first.var}))
-            case _:
-                raise ScheduleError(
-                    f"hfuse: the outermost loop of '{name}' must be parallel, and not under a condition"
-                )
+        loop, share = _share(name, stmt)
+        first = first or loop
+        shares.append(_rename(share, {loop.var: first.var}))
     assert first is not None
     return For(first.var, first.begin, first.end, LoopKind.PARALLEL, block(shares))
+
+
+def _share(name: str, stmt: Stmt) -> tuple[For, Stmt]:
+    """The parallel loop of a nest, and what each worker runs: its body, under the conditions around the loop."""
+    match stmt:
+        case For(kind=LoopKind.PARALLEL, body=body):
+            return stmt, body
+        case If(cond=cond, then=then, other=None):
+            loop, body = _share(name, then)
+            return loop, If(cond, body)
+    raise ScheduleError(f"hfuse: the outermost loop of '{name}' must be parallel")
 
 
 def _rename(s: Stmt, values: Mapping[Var, Expr]) -> Stmt:

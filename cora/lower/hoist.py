@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cora.ir.expr import Cast, Const, Expr, Read, Select, Var
+from cora.ir.expr import Cast, Const, Expr, LaneReduce, Read, Select, Var
 from cora.ir.stmt import Alloc, Block, For, If, Let, Stmt, Store, Tile, map_stmt
 from cora.ir.visit import children, free_vars, substitute, walk
 
@@ -125,7 +125,7 @@ def _weight(e: Expr) -> int:
 
 
 def _reads_only_tables(e: Expr) -> bool:
-    reads = [n for n in walk(e) if isinstance(n, Read)]
+    reads = [n for n in walk(e) if isinstance(n, (Read, LaneReduce))]
     return bool(reads) and all(r.buffer.scope == "table" for r in reads)
 
 

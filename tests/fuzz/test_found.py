@@ -207,3 +207,30 @@ def test_products_that_underflow_on_the_way() -> None:
     check([T], [{"M": 2, "L": [40, 3]}])
     reference = cora.interpret(T, [cora.RaggedArray.from_rows(np.ones((1, 40), np.float32), A)])
     assert reference.error[0] > 0
+
+
+# --- code generation -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tail", ["guard", "anchored"])
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16", "float16", "bool"])
+@pytest.mark.parametrize("n", [1, 17])
+def test_one_lane_of_a_narrow_type(n: int, dtype: str, tail: str) -> None:
+    """LLVM stores four bytes for the one lane of a constant mask; the output ends at a closed page."""
+    d = cora.Dim("d", n)
+    V = cora.placeholder("V", [d])
+    T = cora.compute("T", [d], V[d] > 0 if dtype == "bool" else V[d] * 2, dtype=dtype)
+    check(cora.schedule(T).split(T, d, 16, tail=tail, names=("o", "v")).vectorize(T, "v"), [{}])
+
+
+def test_what_a_loop_accumulates_stays_inside_it() -> None:
+    T = cora.compute("T", [b, p], cora.where(L[b] > 0, cora.sum(cora.cast(k, "int64") + p, over=k), 0) + p)
+    check(cora.schedule(T).vectorize(T, k, 4), BATCHES)
+
+
+def test_pieces_side_by_side_under_conditions() -> None:
+    one = cora.Dim("one", 1)
+    T = cora.compute("T", [b, none, one], cora.cast(b + none, "float32"))
+    s = cora.schedule(T).split_op(T, none, index=5, names=("first", "rest"))
+    s = s.split_op("rest", b, index=1, names=("second", "third")).fuse("third", none, one)
+    check(s.parallel("first", b).parallel("third", b).hfuse("first", "third"), BATCHES)

@@ -31,12 +31,16 @@ from tests.operators.harness import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-REPRODUCED = ("causal_with_a_prefix", "gather", "simplex")
-REPETITIVE = (*reductions.CASES, *types.CASES)  # cases that differ in an operation or a type alone
+REPRODUCED = ("causal_with_a_prefix", "simplex")
+# Families whose cases differ in an operation or a type alone: guards are kept in some of them.
+REPETITIVE = (*reductions.CASES, *types.CASES)
+SOME = tuple(
+    c for c in REPETITIVE if c.name.startswith(("sum", "max", "argmax", "nested", "numbers_f", "mixed"))
+)
 ROWS_APART = 3  # batches per case whose rows are run alone
 
 
-@every([c for c in CASES if c not in REPETITIVE], REPETITIVE)
+@every([c for c in CASES if c not in REPETITIVE], SOME)
 def test_kept_guards_change_nothing(kernels: Kernels, case: Case, schedule: str) -> None:
     if schedule in case.guardless:
         with pytest.raises(cora.ScheduleError, match="tensorize"):

@@ -17,14 +17,6 @@ pos = cora.Dim("pos", lens[batch])
 BATCHES = rows(16, 32)
 
 
-def lanes(s: Schedule) -> Schedule:
-    """Rows in lanes, all operators."""
-    for tensor in s.tensors:
-        if tensor.body is not None:
-            s = s.vectorize(tensor, "pos", 16).parallel(tensor, "batch")
-    return s
-
-
 def padded(s: Schedule) -> Schedule:
     """Storage of everything padded; loops fused over it."""
     for tensor in s.tensors:
@@ -45,7 +37,7 @@ def wide(s: Schedule) -> Schedule:
     return s
 
 
-SCHEDULES: dict[str, Transform] = {f.__name__: f for f in (lanes, padded, wide)}
+SCHEDULES: dict[str, Transform] = {f.__name__: f for f in (padded, wide)}
 
 
 def anything(dtype: str) -> Array:
@@ -86,7 +78,7 @@ def _extremes(dtype: str) -> Case:
             cora.compute("R", [batch, pos], a % 7, dtype=dtype),
         ),
         BATCHES,
-        {"lanes": lanes, "wide": wide},
+        {"wide": wide},
         {"A": lambda rng, batch, at: rng.choice(anything(dtype), len(at))},
     )
 
@@ -177,9 +169,7 @@ def _functions(dtype: str) -> Case:
         "Divide": 1.0 / a,
     }
     outputs = tuple(cora.compute(n, [batch, pos], body, dtype=dtype) for n, body in bodies.items())
-    return Case(
-        f"functions_{dtype}", outputs, BATCHES, {"lanes": lanes, "padded": padded}, {"A": wide_range}, ulps=8
-    )
+    return Case(f"functions_{dtype}", outputs, BATCHES, {"padded": padded}, {"A": wide_range}, ulps=8)
 
 
 CASES = (
