@@ -45,14 +45,13 @@ def _cut(loop: For) -> Stmt | None:
     middle = Var(f"{loop.var.name}_full")
     value = binary("min", loop.end, binary("max", loop.begin, full_end))
     plain = cut_tails(_assume(loop.body, settled))
-    guarded = cut_tails(loop.body)
     return Let(
         middle,
         simplify(value),
         block(
             [
                 For(loop.var, loop.begin, middle, loop.kind, plain),
-                For(loop.var, middle, loop.end, loop.kind, guarded),
+                For(loop.var, middle, loop.end, loop.kind, loop.body),
             ]
         ),
     )
