@@ -31,7 +31,7 @@ def split(step: Split, nest: LoopNest) -> LoopNest:
             result = _two_loops(nest, place, (outer, count), (inner, Const(factor)), joined)
             return result.under(binary("le", 0, joined), outer, inner).check_order("split")
         case "balanced":
-            return _even_parts(nest, place, outer, inner, count)
+            return _even_parts(nest, place, outer, inner, count, factor)
     raise ScheduleError(f"split of '{step.loop}': tail must be one of {', '.join(TAILS)}; got {step.tail!r}")
 
 
@@ -61,16 +61,23 @@ def _two_loops(
     return nest.rewrite(place, 1, new, {leaf.var: joined})
 
 
-def _even_parts(nest: LoopNest, place: int, outer: Var, inner: Var, count: Expr) -> LoopNest:
-    """Part p is `p*E // count .. (p + 1)*E // count`; it lies inside the range by construction."""
+def _even_parts(
+    nest: LoopNest, place: int, outer: Var, inner: Var, count: Expr, largest: int | None = None
+) -> LoopNest:
+    """Part p is `p*E // count .. (p + 1)*E // count`; it lies inside the range by construction.
+
+    largest: what no part exceeds, if that is known.
+    """
     extent = nest.leaves[place].extent
     divisor = ONE if count == Const(0) else count  # no parts: any value will do
     begin = binary("floordiv", extent * outer, divisor)
     size = binary("floordiv", extent * (outer + 1), divisor) - begin
     joined = begin + inner
     result = _two_loops(nest, place, (outer, count), (inner, size), joined)
-    facts = (*result.facts, joined < extent, binary("le", 0, joined))
-    return replace(result, facts=facts).check_order("split")
+    facts: tuple[Expr, ...] = (joined < extent, binary("le", 0, joined))
+    if largest is not None:
+        facts = (*facts, binary("le", size, largest))
+    return replace(result, facts=(*result.facts, *map(simplify, facts))).check_order("split")
 
 
 def fuse(step: Fuse, nest: LoopNest) -> LoopNest:

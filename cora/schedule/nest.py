@@ -113,7 +113,7 @@ class LoopNest:
             leaves=(*others[:place], *new, *others[place:]),
             values={d: substitute(v, values) for d, v in self.values.items()},
             conditions=tuple(substitute(c, values) for c in self.conditions),
-            facts=tuple(substitute(c, values) for c in self.facts),
+            facts=tuple(simplify(substitute(c, values)) for c in self.facts),
         )
 
     def under(self, condition: Expr, *extended: Var) -> LoopNest:
