@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -11,7 +11,6 @@ from cora.ir import dtypes
 from cora.ir.expr import (
     ONE,
     ZERO,
-    Access,
     Binary,
     Call,
     Const,
@@ -29,9 +28,9 @@ from cora.ir.expr import (
 from cora.ir.simplify import common_factor, simplify
 from cora.ir.stmt import Alloc, Buffer, For, If, Let, LoopKind, Stmt, Store, block
 from cora.ir.ufun import cuts, scan
-from cora.ir.visit import free_vars, substitute, transform, walk
+from cora.ir.visit import free_vars, substitute, walk
 from cora.lang.check import reductions_of
-from cora.lower.flatten import flatten
+from cora.lower.flatten import flatten, flatten_body
 from cora.lower.guards import Guards
 from cora.lower.operation import Operation, reduction_identity, simplifier_of
 from cora.lower.tensorize import make_tile
@@ -66,23 +65,6 @@ def make_loops(
     if any(leaf.reduction for leaf in op.nest.leaves):
         return _reduction(op, flat, loops)
     return loops.around(loops.leaves, op.conditions, Store(flat.buffer, flat.offset, flat.body))
-
-
-def flatten_body(
-    body: Expr,
-    layouts: Mapping[str, Layout],
-    buffers: Mapping[str, Buffer],
-    simplifier: Callable[[Expr], Expr],
-) -> Expr:
-    """Every access in `body` as a read of a flat buffer."""
-
-    def rule(e: Expr) -> Expr | None:
-        match e:
-            case Access(tensor=tensor, indices=indices):
-                return Read(buffers[tensor.name], flatten(tensor, indices, layouts, simplifier))
-        return None
-
-    return transform(body, rule)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
     definition   accesses stay inside their tensors on valid iterations, or become index checks     access
     operations   bodies over loop variables; guards of loops, stores, loads, reductions; proofs      operation
     loops        loop nests, accumulators, shares of the workers; flat offsets (Algorithm 1)         loops, flatten
+    tensorize    the loops of a dense tile as one call of a micro-kernel, where a step asks for it       tensorize
+    hfuse        parallel loops of several nests as one, where a step asks for it                    hfuse
     padding      zero filling of the outputs' storage padding                                        padding
     tables       calls of uninterpreted functions become guarded reads of the prelude's tables       tables
     contracted   products that are added become fused multiply-adds                                  contract

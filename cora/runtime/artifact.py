@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from cora.errors import InternalError
-from cora.ir.fingerprint import fingerprint
 from cora.ir.printer import show_stmt
 from cora.ir.stmt import Function
 from cora.ir.tensor import Tensor
@@ -129,8 +128,3 @@ def _signature(
             buffers.append(("counter", counters))
             counters += 1
     return Signature(function.name, tuple(buffers), tuple(s.name for s in function.sizes))
-
-
-def key_of(*parts: object) -> str:
-    """The cache key of a build."""
-    return fingerprint(*parts)
