@@ -39,6 +39,8 @@ __all__ = ["Lab", "Protocol", "Spending"]
 
 S = TypeVar("S")
 
+#: Less samples than this say nothing about noise.
+FEWEST = 6
 #: Samples of which the calling thread had a core for less than this share are contended: taken again, once.
 BUSY = 0.9
 
@@ -186,6 +188,22 @@ class Lab:
         for count in sorted(set(counts)):
             group = [c for c, n in zip(candidates, counts, strict=True) if n >= count]
             self._take(group, count, stage, shapes, lambda: False, whole=True)
+
+    def scores(self) -> tuple[tune.Score, ...]:
+        """The scores of all candidates that have one, earlier runs' included, best first."""
+        found = [self.score(id) for id in self.rows if self._usable(id)]
+        return tuple(sorted((s for s in found if s.usable), key=lambda s: (s.primary, s.secondary, s.id)))
+
+    def affordable(self, count: int, candidates: int, shapes: Sequence[Shape], share: float) -> int:
+        """How many of `count` samples of each of `candidates` fit into a share of the time left; FEWEST at least."""
+        known = [ms for values in self.default_ms.values() for ms in values if math.isfinite(ms)]
+        left_s = self._spending.budget.time_s - self._spending.seconds
+        if not known or math.isinf(left_s):
+            return count
+        # Two of the default schedule besides, all of them about as slow; the warm-up is two calls and more.
+        each_s = max(sum(known) / len(known), self._protocol.min_sample_ms) / 1e3
+        turn_s = (candidates + 2) * each_s * len(shapes)
+        return max(min(count, FEWEST), min(count, int((share * left_s - 3 * turn_s) / turn_s)))
 
     def samples(self, id: str, stage: str, shapes: Sequence[Shape], count: int = 10**9) -> list[float]:
         """The relative times of a candidate; of several shapes the geometric mean of the i-th ones."""

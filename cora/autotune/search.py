@@ -11,12 +11,13 @@ Every search stops when its laboratory says that the budget is spent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
 from typing import Protocol
 
 from cora import tune
-from cora.autotune.spaces.candidate import DEFAULT, Candidate, Space
+from cora.autotune.spaces.candidate import Candidate, Space
 from cora.errors import UserError
 
 __all__ = ["SEARCHES", "Laboratory", "search"]
@@ -27,6 +28,8 @@ ETA = 3
 GROUP = 6
 #: Shares of the budget after which the first round of halving, and halving as part of "combined", end.
 FIRST_ROUND, HALVING = 0.6, 0.75
+#: Samples after which a candidate is known well enough to look at its neighbours instead.
+SETTLED = 8
 
 
 class Laboratory(Protocol):
@@ -51,19 +54,11 @@ class Laboratory(Protocol):
 Search = Callable[[Space, Laboratory, tune.TuningBudget, int], None]
 
 
-def search(
-    name: str, space: Space, laboratory: Laboratory, budget: tune.TuningBudget, seed: int
-) -> tuple[tune.Score, ...]:
-    """Run a search by name; the scores of all candidates that have one, best first.
-
-    Raises UserError for an unknown name.
-    """
+def search(name: str, space: Space, laboratory: Laboratory, budget: tune.TuningBudget, seed: int) -> None:
+    """Run a search by name; what it found is in the laboratory. Raises UserError for an unknown name."""
     if name not in SEARCHES:
         raise UserError(f"search: expected one of {', '.join(SEARCHES)}; got {name!r}")
-    remembering = _Remembering(laboratory)
-    SEARCHES[name](space, remembering, budget, seed)
-    scores = [laboratory.score(id) for id in remembering.seen]
-    return tuple(sorted((s for s in scores if s.usable), key=lambda s: (s.primary, s.secondary, s.id)))
+    SEARCHES[name](space, laboratory, budget, seed)
 
 
 class _Remembering:
@@ -87,10 +82,10 @@ def _exhaustive(space: Space, laboratory: Laboratory, budget: tune.TuningBudget,
 
 
 def _random(space: Space, laboratory: Laboratory, budget: tune.TuningBudget, seed: int) -> None:
-    _one_by_one(_default_first(space, seed), laboratory, budget)
+    _one_by_one(space.ordered(seed), laboratory, budget)
 
 
-def _one_by_one(candidates: Sequence[Candidate], laboratory: Laboratory, budget: tune.TuningBudget) -> None:
+def _one_by_one(candidates: Iterable[Candidate], laboratory: Laboratory, budget: tune.TuningBudget) -> None:
     def built() -> Iterator[tune.BuiltCandidate[Candidate] | tune.RejectedCandidate]:
         for candidate in candidates:
             if laboratory.spent() >= 1:
@@ -108,31 +103,37 @@ def _one_by_one(candidates: Sequence[Candidate], laboratory: Laboratory, budget:
 
 
 def _halving(space: Space, laboratory: Laboratory, budget: tune.TuningBudget, seed: int) -> None:
-    _halve(space, laboratory, budget, seed, 1.0)
+    _halve(space, laboratory, budget, seed, 1.0, budget.samples)
 
 
-def _halve(space: Space, laboratory: Laboratory, budget: tune.TuningBudget, seed: int, share: float) -> None:
-    """Successive halving (Karnin, Koren, Somekh, ICML 2013; here one in three stays), up to a share of the budget."""
-    pool = list(_default_first(space, seed)[: budget.candidates])
+def _halve(
+    space: Space, laboratory: Laboratory, budget: tune.TuningBudget, seed: int, share: float, most: int
+) -> None:
+    """Successive halving (Karnin, Koren, Somekh, ICML 2013; here one in three stays), up to a share of the budget.
+
+    most: samples of each that stays to the end.
+    """
+    pool = islice(space.ordered(seed), budget.candidates)
     measured: list[Candidate] = []
-    for start in range(0, len(pool), GROUP):
-        if laboratory.spent() >= FIRST_ROUND * share:
+    while laboratory.spent() < FIRST_ROUND * share:
+        group = tuple(islice(pool, GROUP))
+        if not group:
             break
-        group = laboratory.prepare(pool[start : start + GROUP])
-        laboratory.sample(group, 1)
-        measured += group
-    count = 1
+        usable = laboratory.prepare(group)
+        laboratory.sample(usable, 1)
+        measured += usable
+    count, most = 1, min(most, budget.samples)
     while len(measured) > 1 and laboratory.spent() < share:
         keep = max(budget.finalists, -(-len(measured) // ETA), 2)
-        if keep >= len(measured) and count >= budget.samples:
+        if keep >= len(measured) and count >= most:
             return
         measured = _best(measured, laboratory)[:keep]
-        count = min(2 * count, budget.samples)
+        count = min(2 * count, most)
         laboratory.sample(measured, count)
 
 
 def _local(space: Space, laboratory: Laboratory, budget: tune.TuningBudget, seed: int) -> None:
-    start = laboratory.prepare(_default_first(space, seed)[: min(2 * GROUP, budget.candidates)])
+    start = laboratory.prepare(tuple(islice(space.ordered(seed), min(2 * GROUP, budget.candidates))))
     laboratory.sample(start, min(2, budget.samples))
     _climb(space, laboratory, budget, {c.id: c for c in start})
 
@@ -177,14 +178,8 @@ def _refine(candidates: list[Candidate], laboratory: Laboratory, budget: tune.Tu
 
 def _combined(space: Space, laboratory: Laboratory, budget: tune.TuningBudget, seed: int) -> None:
     remembering = _Remembering(laboratory)
-    _halve(space, remembering, budget, seed, HALVING)
+    _halve(space, remembering, budget, seed, HALVING, SETTLED)
     _climb(space, laboratory, budget, dict(remembering.seen))
-
-
-def _default_first(space: Space, seed: int) -> tuple[Candidate, ...]:
-    """The candidates in a seeded order; the default schedule in front, whatever the seed."""
-    ordered = tune.seeded_order(space.candidates, seed)
-    return tuple(sorted(ordered, key=lambda c: c.id != DEFAULT))
 
 
 def _best(candidates: Sequence[Candidate], laboratory: Laboratory) -> list[Candidate]:

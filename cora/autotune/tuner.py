@@ -36,6 +36,8 @@ BUDGET = policy.TuningBudget(
 )
 #: Confirmation samples of all finalists together, in multiples of what quiet ones need.
 CONFIRMATIONS = 3
+#: Shares of the time left for them, of which the rest is for restarts and retakes.
+CONFIRM_SHARE, HOLDOUT_SHARE = 0.5, 0.8
 #: How many batches are drawn for each one that is tuned on, if no holdout is given.
 HOLDOUTS = 2
 
@@ -229,8 +231,8 @@ class _Job:
         )
         if not lab.prepare([default]):
             raise UserError(f"tune: the default schedule cannot be used: {lab.reason(DEFAULT)}")
-        scores = search(self.search_by, self.space, lab, self.budget, self.seed)
-        confirmed = self._confirm(lab, scores, shapes)
+        search(self.search_by, self.space, lab, self.budget, self.seed)
+        confirmed = self._confirm(lab, lab.scores(), shapes)
         stored = {id: row.stored_bytes or 0 for id, row in lab.rows.items()}
         decision = decide(confirmed, stored, self.objective.threshold_percent)
         holdout = self._hold_out(lab, decision, kept_out)
@@ -276,7 +278,7 @@ class _Job:
     ) -> dict[str, list[float]]:
         """Fresh samples of the finalists and the default schedule; noisy ones get more."""
         finalists = [s.id for s in scores if s.id != DEFAULT][: self.budget.finalists]
-        base = self.budget.confirmation_samples
+        base = lab.affordable(self.budget.confirmation_samples, len(finalists) + 1, shapes, CONFIRM_SHARE)
         left = CONFIRMATIONS * base * (len(finalists) + 1)
         counts: list[int] = []
         for id in (DEFAULT, *finalists):
@@ -293,7 +295,8 @@ class _Job:
     def _hold_out(self, lab: Lab, decision: Decision, shapes: Sequence[Shape]) -> dict[str, list[float]]:
         """Samples of the chosen candidate, by holdout shape."""
         chosen = lab.rows[decision.chosen].candidate
-        lab.fresh([chosen], [max(1, self.budget.holdout_samples)], "holdout", shapes)
+        count = lab.affordable(max(1, self.budget.holdout_samples), 1, shapes, HOLDOUT_SHARE)
+        lab.fresh([chosen], [count], "holdout", shapes)
         return {shape.name: lab.samples(chosen.id, "holdout", [shape]) for shape in shapes}
 
     def _report(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,6 +12,7 @@ from cora.ir.tensor import Tensor
 from cora.schedule.default import default_schedule
 from cora.schedule.schedule import Schedule, schedule
 from cora.schedule.steps import Step
+from cora.tune import seeded_order
 
 __all__ = ["DEFAULT", "Candidate", "ListedSpace", "Space", "default_candidate", "listed"]
 
@@ -40,14 +41,14 @@ class Candidate:
 
 
 class Space(Protocol):
-    """The candidates that a search may choose from.
-
-    A `cora.tune.CandidateSpace` of candidates is one as well.
-    """
+    """The candidates that a search may choose from."""
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
         """The enumeration, with unique ids. The default schedule comes first."""
+
+    def ordered(self, seed: int) -> Iterator[Candidate]:
+        """The same candidates in a pseudo-random order, the default schedule still first; made one by one."""
 
     def neighbors(self, id: str) -> tuple[Candidate, ...]:
         """The candidates one choice away from `id`; they need not be in the enumeration."""
@@ -64,6 +65,10 @@ class ListedSpace:
 
     candidates: tuple[Candidate, ...]
     near: dict[str, tuple[str, ...]]
+
+    def ordered(self, seed: int) -> Iterator[Candidate]:
+        """See Space."""
+        yield from sorted(seeded_order(self.candidates, seed), key=lambda c: c.id != DEFAULT)
 
     def neighbors(self, id: str) -> tuple[Candidate, ...]:
         """The candidates that were listed as neighbours of `id`."""

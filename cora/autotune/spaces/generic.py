@@ -77,7 +77,7 @@ class _Stage:
 class GenericSpace:
     """The candidates of a program; see the text of the module.
 
-    candidates: the default schedule, then at most `limit` - 1 others in a seeded order.
+    candidates: the default schedule, the middle of each family, then others in a seeded order; `limit` at most.
     """
 
     stages: tuple[_Stage, ...]
@@ -88,26 +88,40 @@ class GenericSpace:
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
         """The enumeration, made when it is first asked for."""
-        default = (0, (_DEFAULT_LOOPS,) * len(self.stages[0].operators))
-        found = [self._made(default)]
-        assert found[0] is not None
-        kept: dict[tuple[Step, ...], Candidate] = {found[0].steps: found[0]}
-        named = {self._text(p): p for p in self._grid() if p != default}
-        for name in seeded_order(map(_Named, named), self.seed):
-            if len(kept) >= self.limit:
-                break
-            candidate = self._made(named[name.id])
-            if candidate is not None:
-                kept.setdefault(candidate.steps, candidate)
-        return tuple(kept.values())
+        return tuple(self._made_in_order(self.seed))
+
+    def ordered(self, seed: int) -> Iterator[Candidate]:
+        """See Space. With the seed of the space this is the enumeration itself, made as far as it is asked for."""
+        if seed == self.seed:
+            yield from self._made_in_order(seed)
+        else:
+            yield from sorted(seeded_order(self.candidates, seed), key=lambda c: c.id != DEFAULT)
+
+    def _made_in_order(self, seed: int) -> Iterator[Candidate]:
+        default = self._default
+        points = {self._text(p): p for p in (default, *self._near(default))}
+        others = {self._text(p): p for p in self._grid()}
+        points.update((name.id, others[name.id]) for name in seeded_order(map(_Named, others), seed))
+        seen: set[tuple[Step, ...]] = set()
+        for point in points.values():
+            candidate = self._made(point)
+            if candidate is not None and candidate.steps not in seen:
+                seen.add(candidate.steps)
+                yield candidate
+                if len(seen) == self.limit:
+                    return
+
+    @property
+    def _default(self) -> Point:
+        return 0, (_DEFAULT_LOOPS,) * len(self.stages[0].operators)
 
     def neighbors(self, id: str) -> tuple[Candidate, ...]:
         """The legal candidates one step along one axis away; those of the default are the middles of all families.
 
         Raises UserError if no candidate that this space has given out has the id.
         """
-        if id == DEFAULT and id not in self._points:
-            assert self.candidates
+        if id == DEFAULT:
+            self._made(self._default)
         if id not in self._points:
             raise UserError(f"neighbors: no candidate {id!r} was given out by this space")
         found: dict[str, Candidate] = {}
