@@ -109,7 +109,8 @@ def tune(
 
     output: the computed tensor, or several. lengths: batches to tune on, each as `batch_of` takes it; they are
     grouped by length class, and each class is tuned on its own. holdout: batches that do not select; if there are
-    none of a class, they are drawn from its batches. budget_s: seconds for everything; None: as `budget` says.
+    none of a class, they are drawn from its batches. budget_s: seconds for everything, from when the workers are ready;
+    None: as `budget` says.
     threshold_percent: differences up to which are ties. db: file of the records; a second run goes on where the first
     one stopped. name: of the operator, for the records and for spaces of its own. space, search_by, seed: which
     candidates, in which order. threads: of the kernels (None: all that this process may use). protocol: how is
@@ -196,7 +197,6 @@ class _Job:
 
     def run_on(self, records: Records | None) -> tuple[Report, Candidate]:
         """Search, confirm, hold out, decide, remember."""
-        spending = Spending(self.budget)
         shapes = tuple(Shape(f"tuning {n}", batch) for n, batch in enumerate(self.batches, 1))
         kept_out = tuple(Shape(f"holdout {n}", batch) for n, batch in enumerate(self._holdout(), 1))
         plan = policy.HoldoutPlan(tuple(s.name for s in shapes), tuple(s.name for s in kept_out))
@@ -211,6 +211,7 @@ class _Job:
         if len(devices) > 1:
             one, other, *_ = sorted(devices)
             raise UserError(f"tune: the workers' machines differ: {differences(one, other)}")
+        spending = Spending(self.budget)
         task = self._task(devices.pop())
         key = ""
         if records is not None:

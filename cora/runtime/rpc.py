@@ -9,6 +9,7 @@ Tracker and servers need the packages tornado, cloudpickle and psutil (the extra
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -17,6 +18,8 @@ from cora.errors import CoraError, UnsupportedError, UserError
 
 __all__ = ["RemoteError", "Session", "address", "connect", "serve"]
 
+#: Seconds to wait for a server to report to the tracker: it tries every five.
+WAIT_S = 30.0
 _FUNCTION = "cora.handle"
 Handler = Callable[[bytes], bytes]
 
@@ -54,18 +57,21 @@ class Session:
 
 
 def connect(tracker: str, key: str, timeout_s: float) -> Session:
-    """A session on a server that the tracker has under `key`; waits until one is free.
+    """A session on a server that the tracker has under `key`; waits until one is there and free.
 
-    timeout_s: how long the session may live. Raises RemoteError if the tracker cannot be reached or has no such
-    server, UserError for an address that is none.
+    timeout_s: how long the session may live. A server that does not come is waited for WAIT_S. Raises RemoteError if
+    the tracker cannot be reached or has no such server, UserError for an address that is none.
     """
     from tvm import rpc
 
     host, port = address(tracker)
     try:
         client = rpc.connect_tracker(host, port)
-        if not any(info["key"] == f"server:{key}" for info in client.summary()["server_info"]):
-            raise RemoteError(f"rpc: tracker {tracker} has no server with the key {key!r}")
+        end = time.monotonic() + WAIT_S
+        while not any(info["key"] == f"server:{key}" for info in client.summary()["server_info"]):
+            if time.monotonic() > end:
+                raise RemoteError(f"rpc: tracker {tracker} has no server with the key {key!r}")
+            time.sleep(0.25)
         session = client.request(key, session_timeout=timeout_s)
         return Session(session, f"{key} at {tracker}")
     except CoraError:

@@ -207,23 +207,33 @@ def generic_space(outputs: Sequence[Tensor], limit: int = LIMIT, seed: int = 0) 
 
 
 def _families(base: Schedule, op: Tensor) -> tuple[Family, ...]:
-    """The families for an operator; that of micro-kernels only with the fusions under which it can be lowered."""
+    """The families for an operator; that of micro-kernels only with the choices under which it can be lowered."""
     found: list[Family] = []
     for family in families_of(base.nest(op), op.name in base.state.attached):
         if family.name == "tile":
-            fuse = tuple(f for f in family.axes["fuse"] if _tiles(base, op, family, f))
-            family = replace(family, axes={**family.axes, "fuse": fuse})
+            family = _lowerable(base, op, family)
         if all(family.axes.values()):
             found.append(family)
     return tuple(found)
 
 
-def _tiles(base: Schedule, op: Tensor, family: Family, fuse: int) -> bool:
-    """Whether the operator is a product that a micro-kernel can compute: its pattern is checked by lowering."""
+def _lowerable(base: Schedule, op: Tensor, family: Family) -> Family:
+    """The tiles that a micro-kernel can compute: the pattern of one point for each fusion is checked by lowering.
+
+    Tiles of one row where no others can be: the reduction of a triangle is another one for each row.
+    """
+    for rows in (tuple(r for r in family.axes["rows"] if r > 1), (1,)):
+        fuse = tuple(f for f in family.axes["fuse"] if rows and _tiles(base, op, family, f, rows[0]))
+        if fuse:
+            return replace(family, axes={**family.axes, "fuse": fuse, "rows": rows})
+    return replace(family, axes={**family.axes, "fuse": ()})
+
+
+def _tiles(base: Schedule, op: Tensor, family: Family, fuse: int, rows: int) -> bool:
     first = {axis: values[0] for axis, values in family.axes.items()}
     for columns in (64, 0):
         try:
-            s = family.make(base, op.name, {**first, "fuse": fuse, "columns": columns})
+            s = family.make(base, op.name, {**first, "fuse": fuse, "rows": rows, "columns": columns})
             lower(s, Settings(solver="off"), "tile")
         except (CoraError, IndexError):
             continue
