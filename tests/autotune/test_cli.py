@@ -14,7 +14,8 @@ from cora.cli.app import application, main
 from cora.errors import UserError
 
 TUNE = [
-    "tune", "tests.autotune.planted:program", "--budget-s", "6", "--candidates", "4", "--samples", "12", "--threads", "1",
+    "tune", "tests.autotune.planted:program", "--budget-s", "6", "--candidates", "4",
+    "--samples", "12", "--threads", "1",
 ]  # fmt: skip
 
 
