@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cora.ir.expr import ONE, ZERO, Binary, Call, Const, Dim, Expr, Size, Var, binary, conjunction
+from cora.ir.expr import ONE, ZERO, Binary, Call, Const, Dim, Expr, Var, binary, conjunction
 from cora.ir.simplify import bounds, common_factor, simplify
 from cora.ir.stmt import For, If, LoopKind, Stmt, block
 from cora.ir.ufun import cuts, scan
 from cora.ir.visit import free_vars, substitute, walk
+from cora.lower.flatten import WORKERS, worker_of
 from cora.schedule.nest import Leaf
-
-WORKERS = Size("%workers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class Loops:
             return For(leaf.var, ZERO, at_least_once(leaf), leaf.kind, body)
         if leaf.kind is not LoopKind.PARALLEL:
             return For(leaf.var, ZERO, leaf.extent, leaf.kind, body)
-        worker = worker_of(leaf)
+        worker = worker_of(leaf.name)
         begin, end = work_share(self.leaves, self.leaves.index(leaf), worker)
         share = For(leaf.var, begin, end, LoopKind.SERIAL, body)
         return For(worker, ZERO, WORKERS, LoopKind.PARALLEL, share)
@@ -71,11 +70,6 @@ def first_and_last(blocks: tuple[Leaf, ...]) -> tuple[Expr, Expr]:
     first = conjunction([binary("eq", leaf.var, ZERO) for leaf in blocks])
     last = conjunction([binary("eq", leaf.var, simplify(at_least_once(leaf) - 1)) for leaf in blocks])
     return first, last
-
-
-def worker_of(leaf: Leaf) -> Var:
-    """The loop variable that counts the workers that share a parallel leaf."""
-    return Var(f"{leaf.name}_worker")
 
 
 def work_share(leaves: tuple[Leaf, ...], place: int, worker: Var) -> tuple[Expr, Expr]:

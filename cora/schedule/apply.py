@@ -10,9 +10,10 @@ from cora.schedule.nest import State
 from cora.schedule.padding_steps import bulk_pad, pad_dim, pad_loop, reorder_dims
 from cora.schedule.piece_steps import hfuse, split_op
 from cora.schedule.reduction_steps import cache_write, tensorize
-from cora.schedule.stage_steps import compute_at, inline
+from cora.schedule.stage_steps import cache_read, compute_at, inline, set_scope
 from cora.schedule.steps import (
     BulkPad,
+    CacheRead,
     CacheWrite,
     ComputeAt,
     Fuse,
@@ -24,6 +25,7 @@ from cora.schedule.steps import (
     Parallel,
     Reorder,
     ReorderDims,
+    SetScope,
     Split,
     SplitOp,
     SplitParts,
@@ -73,3 +75,7 @@ def apply(step: Step, state: State) -> State:
             return inline(step, state)
         case ComputeAt():
             return compute_at(step, state)
+        case SetScope():
+            return set_scope(step, state)
+        case CacheRead():
+            return cache_read(step, state)

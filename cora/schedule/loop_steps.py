@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from cora.errors import ScheduleError
 from cora.ir.expr import ONE, Const, Dim, Expr, Var, binary, ceildiv
-from cora.ir.simplify import Simplifier, simplify
+from cora.ir.simplify import Simplifier, grows, simplify
 from cora.ir.ufun import fusion_maps, maximum_over, scan
 from cora.ir.visit import free_vars, substitute
 from cora.schedule.legality import check_kinds, positive, serial_place
@@ -50,13 +50,21 @@ def _two_names(nest: LoopNest, loop: str, outer: str, inner: str) -> tuple[Var, 
 
 
 def _two_loops(
-    nest: LoopNest, place: int, outer: tuple[Var, Expr], inner: tuple[Var, Expr], joined: Expr
+    nest: LoopNest,
+    place: int,
+    outer: tuple[Var, Expr],
+    inner: tuple[Var, Expr],
+    joined: Expr,
+    largest: int | None = None,
 ) -> LoopNest:
-    """The loop at `place` replaced by two (variable, extent); `joined` is its variable in terms of theirs."""
+    """The loop at `place` replaced by two (variable, extent); `joined` is its variable in terms of theirs.
+
+    largest: what the extent of the inner one does not exceed, if that is known.
+    """
     leaf = nest.leaves[place]
     new = (
         Leaf(outer[0].name, outer[0], outer[1], leaf.reduction, cost=leaf.weight),
-        Leaf(inner[0].name, inner[0], inner[1], leaf.reduction, cost=ONE),
+        Leaf(inner[0].name, inner[0], inner[1], leaf.reduction, cost=ONE, bound=largest),
     )
     return nest.rewrite(place, 1, new, {leaf.var: joined})
 
@@ -75,7 +83,7 @@ def _even_parts(
     begin = binary("floordiv", extent * outer, divisor)
     size = binary("floordiv", extent * (outer + 1), divisor) - begin
     joined = begin + inner
-    result = _two_loops(nest, place, (outer, count), (inner, size), joined)
+    result = _two_loops(nest, place, (outer, count), (inner, size), joined, largest)
     facts: tuple[Expr, ...] = (joined < extent, binary("le", 0, joined))
     if largest is not None:
         facts = (*facts, binary("le", size, largest))
@@ -167,6 +175,16 @@ def _longest(nest: LoopNest, leaf: Leaf) -> Expr:
     return maximum_over(tuple(around.values()), extent)()
 
 
+def _at_the_last(nest: LoopNest, extent: Expr, bound: set[Var]) -> Expr | None:
+    """`extent` where the loops that it depends on, and that are not bound, are at their last; None if it may shrink."""
+    for leaf in reversed(nest.leaves):
+        if leaf.var in free_vars(extent) - bound:
+            if not grows(extent, leaf.var):
+                return None
+            extent = simplify(substitute(extent, {leaf.var: leaf.extent - 1}))
+    return extent if free_vars(extent) <= bound else None
+
+
 def _to_the_maximum(nest: LoopNest, leaves: tuple[Leaf, ...]) -> LoopNest:
     """The nest with `leaves` in this order, an extent over variables that are not bound yet made a maximum.
 
@@ -183,7 +201,8 @@ def _to_the_maximum(nest: LoopNest, leaves: tuple[Leaf, ...]) -> LoopNest:
                 leaf = replace(leaf, extent=simpler)
         if not free_vars(leaf.extent) <= bound:
             result = result.under(leaf.var < leaf.extent, leaf.var)
-            leaf = replace(leaf, extent=_longest(nest, leaf), root=None)
+            last = _at_the_last(nest, leaf.extent, bound)
+            leaf = replace(leaf, extent=_longest(nest, leaf) if last is None else last, root=None)
         bound.add(leaf.var)
         ordered.append(leaf)
     return replace(result, leaves=tuple(ordered))

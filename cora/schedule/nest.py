@@ -26,6 +26,8 @@ class Leaf:
     cost: what the loop contributes to the cost of an iteration outside, where that is not its extent: of the two
     loops of a split the outer one stands for the whole range and the inner one for nothing, and padding does not
     count, so that the lengths themselves are the costs and their prefix sums serve twice.
+    bound: what the extent never exceeds, where that is known and the extent is no literal.
+    reach: the extent before it was cut off at the end of a dim; what is read of operators inside is cut off itself.
     """
 
     name: str
@@ -36,6 +38,13 @@ class Leaf:
     balance: str = "cost"
     root: Dim | None = None
     cost: Expr | None = None
+    bound: int | None = None
+    reach: Expr | None = None
+
+    @property
+    def largest(self) -> int | None:
+        """The largest extent, if it is known."""
+        return int(self.extent.value) if isinstance(self.extent, Const) else self.bound
 
     @property
     def weight(self) -> Expr:
@@ -46,6 +55,17 @@ class Leaf:
         """The loop with variables outside it replaced."""
         cost = None if self.cost is None else simplify(substitute(self.cost, values))
         return replace(self, extent=simplify(substitute(self.extent, values)), cost=cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """What an iteration around an attached operator computes of a dim: from `begin`; at most `largest` values.
+
+    largest: None if no bound is known but the extent of the dim.
+    """
+
+    begin: Expr
+    largest: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +80,8 @@ class LoopNest:
     piece: the name of this piece of the operator, if the operator is split. accumulates: whether it combines its
     result with what an earlier piece stored.
     around: the loops of the consumer inside which an attached operator runs, outermost first.
-    scratch: whether an attached operator is stored relative to what the iteration around it computes.
+    regions: of an attached operator, what the iteration around it computes of each dim.
+    scratch: whether an attached operator is stored relative to its regions, for each worker anew.
     kept_in: the loop inside which the accumulators of a reduction live ("": outside its first reduction loop).
     """
 
@@ -75,6 +96,7 @@ class LoopNest:
     piece: str = ""
     accumulates: bool = False
     kept_in: str = ""
+    regions: Mapping[Dim, Region] = field(default_factory=dict)
     scratch: bool = False
 
     @property
@@ -185,6 +207,7 @@ class State:
     pieces: the pieces of an operator that is split, in the order in which they run. together: nests that run in one
     parallel loop. hoist: whether table reads leave loops. inlined: operators that are computed where they are read.
     attached: for an operator computed inside a loop of its consumer, the consumer and the loop.
+    copies: the copies of tensors (cache_read) that a nest reads; they run before it.
     """
 
     outputs: frozenset[str]
@@ -196,6 +219,7 @@ class State:
     hoist: bool = True
     inlined: frozenset[str] = frozenset()
     attached: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    copies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def nest(self, op: str, step: str) -> LoopNest:
         """The nest of operator `op`; ScheduleError if it is no operator of the program."""

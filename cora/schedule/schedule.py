@@ -15,6 +15,7 @@ from cora.schedule.apply import apply
 from cora.schedule.nest import LoopNest, State, initial_nest
 from cora.schedule.steps import (
     BulkPad,
+    CacheRead,
     CacheWrite,
     ComputeAt,
     Fuse,
@@ -26,6 +27,7 @@ from cora.schedule.steps import (
     Parallel,
     Reorder,
     ReorderDims,
+    SetScope,
     Split,
     SplitOp,
     SplitParts,
@@ -79,10 +81,11 @@ class Schedule:
         """The loop nests in the order in which they run: an operator's after those it reads, its pieces in order."""
         state = self.state
         return tuple(
-            state.nests[piece]
+            state.nests[name]
             for t in self.tensors
             if t.body is not None and t.name not in state.inlined
             for piece in state.pieces.get(t.name, (t.name,))
+            for name in (*state.copies.get(piece, ()), piece)
         )
 
     def nest(self, op: TensorRef) -> LoopNest:
@@ -230,6 +233,19 @@ class Schedule:
         """Compute an operator inside a loop of its consumer; the consumer's loops down to it are then fixed, those
         of the operator are scheduled afterwards. See steps.ComputeAt."""
         return self.then(ComputeAt(_tensor(op), _tensor(consumer), _loop(loop)))
+
+    def set_scope(self, op: TensorRef, scope: Literal["memory", "scratch"]) -> Schedule:
+        """Where an operator that is computed inside a loop of its consumer is stored. See steps.SetScope."""
+        return self.then(SetScope(_tensor(op), scope))
+
+    def cache_read(
+        self, op: TensorRef, tensor: TensorRef, loop: LoopRef, name: str | None = None
+    ) -> Schedule:
+        """Copy what an iteration of a loop of `op` reads of a tensor; the copy is the operator `name`, by default
+        `<tensor>_copy`. See steps.CacheRead."""
+        return self.then(
+            CacheRead(_tensor(op), _tensor(tensor), _loop(loop), name or f"{_tensor(tensor)}_copy")
+        )
 
     def to_json(self) -> str:
         """The steps as JSON text; `from_json` reads it."""

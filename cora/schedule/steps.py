@@ -158,12 +158,44 @@ class ComputeAt:
     before: for b: for j: P[b, j] = g             after: for b: for j: P[b, j] = g
             for b: for j: C[b, j] = h(P[b, j])                  for j: C[b, j] = h(P[b, j])     (at loop b)
 
-    A dim of P that is read at one value that the loops outside fix is fixed; the others are computed in full.
+    A dim of P that is read at one value that the loops outside fix is fixed. One that is read at an interval, an
+    even function of the loops inside, is computed for that interval (at io, where i is io * 4 + ii: four values).
+    The others are computed in full.
     """
 
     op: str
     consumer: str
     loop: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetScope:
+    """Where an operator that is computed inside a loop of its consumer is stored.
+
+    "memory": all of it, as its layout says. "scratch": what one iteration computes, in a buffer of each worker's
+    own that stays in its cache; padding and order of the layout apply to that.
+
+    before: for b: for j: P[offset[b] + j] = g            after: for b: for j: P[worker * longest + j] = g
+    """
+
+    op: str
+    scope: Literal["memory", "scratch"]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRead:
+    """Copy what an iteration of `loop` of `op` reads of a tensor to scratch memory, and read that instead.
+
+    before: for io: for ii: O[io*4 + ii] = h(A[io*4 + ii])       after: for io: for a in 0..4: A_copy[a] = A[io*4 + a]
+                                                                         for ii: O[io*4 + ii] = h(A_copy[ii])
+
+    The copy is an operator, `name`, with loops and a layout that may be scheduled (packing, transposing).
+    """
+
+    op: str
+    tensor: str
+    loop: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +297,8 @@ Step: TypeAlias = (
     | Unroll
     | Inline
     | ComputeAt
+    | SetScope
+    | CacheRead
     | CacheWrite
     | Tensorize
     | SplitOp
