@@ -289,9 +289,9 @@ class _Matcher:
         match condition:
             case Binary(op="lt", a=Var() as x, b=count):
                 for other in self.op.conditions:
-                    split = None
-                    if isinstance(other, Binary) and other.op == "lt" and other != condition:
-                        split = linear_in(self.simplifier(other.a), x)
+                    if not isinstance(other, Binary) or other.op != "lt" or other == condition:
+                        continue
+                    split = linear_in(self.simplifier(other.a), x)
                     if split is not None and split[0] > 0:
                         parts = self.simplifier(ceildiv(other.b, split[0]))
                         if parts == self.simplifier(count) and self._never_negative(split[1]):
