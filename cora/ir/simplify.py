@@ -256,7 +256,9 @@ def multiple_of(e: Expr) -> int:
                 case Call(fun=fun) if isinstance(fun.definition, Scan):
                     factor *= multiple_of(fun.definition.body)
                 case Call(fun=UFun(definition=FusedInner(offset=offset)), args=(*_, f)):
-                    assert isinstance(offset.definition, Scan)  # row starts and f are multiples: so is their difference
+                    assert isinstance(
+                        offset.definition, Scan
+                    )  # row starts and f are multiples: so is their difference
                     factor *= gcd(multiple_of(offset.definition.body), multiple_of(f))
                 case Binary(op="min" | "max", a=a, b=b):
                     factor *= gcd(multiple_of(a), multiple_of(b))
@@ -383,7 +385,7 @@ class Simplifier:
         return binary("mod", rest.expr(), k)
 
     def _tile(self, p: Poly, k: int) -> tuple[int, Poly, Poly] | None:
-        """`(g, part, within)` with p = part + within, g dividing k and all of part, and 0 <= within < g; the largest g."""
+        """`(g, part, within)`: p = part + within, g divides k and all of part, 0 <= within < g; the largest g."""
         for g in sorted({gcd(k, c) for m, c in p if m}, reverse=True):
             if g == 1:
                 break

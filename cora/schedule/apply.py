@@ -7,13 +7,14 @@ from dataclasses import replace
 from cora.schedule.loop_steps import fuse, reorder, split, split_parts
 from cora.schedule.mark_steps import parallel, tensorize, unroll, vectorize
 from cora.schedule.nest import State
-from cora.schedule.padding_steps import bulk_pad, pad_dim, pad_loop, reorder_dims
+from cora.schedule.padding_steps import bulk_pad, pad_loop
 from cora.schedule.piece_steps import hfuse, split_op
 from cora.schedule.stage_steps import compute_at, inline
 from cora.schedule.steps import (
     BulkPad,
     ComputeAt,
     Fuse,
+    FuseDims,
     HFuse,
     HoistLoads,
     Inline,
@@ -23,6 +24,7 @@ from cora.schedule.steps import (
     Reorder,
     ReorderDims,
     Split,
+    SplitDim,
     SplitOp,
     SplitParts,
     Step,
@@ -30,6 +32,7 @@ from cora.schedule.steps import (
     Unroll,
     Vectorize,
 )
+from cora.schedule.storage_steps import fuse_dims, pad_dim, reorder_dims, split_dim
 
 
 def apply(step: Step, state: State) -> State:
@@ -63,6 +66,10 @@ def apply(step: Step, state: State) -> State:
             return hfuse(step, state)
         case ReorderDims():
             return reorder_dims(step, state)
+        case SplitDim():
+            return split_dim(step, state)
+        case FuseDims():
+            return fuse_dims(step, state)
         case HoistLoads():
             return replace(state, hoist=step.on)
         case Inline():

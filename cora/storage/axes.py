@@ -76,9 +76,7 @@ class SplitAxis(Node):
     def with_pad(self, name: str, pad: Pad) -> SplitAxis:
         """The relation with the padding of one of its new axes replaced."""
         pads = {**self.made, name: pad}
-        return SplitAxis(
-            self.axis, self.factor, self.outer, self.inner, pads[self.outer], pads[self.inner]
-        )
+        return SplitAxis(self.axis, self.factor, self.outer, self.inner, pads[self.outer], pads[self.inner])
 
     def describe(self) -> Mapping[str, str]:
         """What the new axes are."""
@@ -208,7 +206,9 @@ def _fuse(dims: tuple[Dim, ...], pads: tuple[Pad, ...], relation: FuseAxes, o: i
     if dims[o] not in free_dims(inner):
         fused = Dim(relation.name, simplify(outer * inner))
         index = dims[o] * inner + dims[i]
-        divisor = binary("max", inner, 1)  # padding of the fused axis has indices even where inner ones are none
+        divisor = binary(
+            "max", inner, 1
+        )  # padding of the fused axis has indices even where inner ones are none
         values = {dims[o]: binary("floordiv", fused, divisor), dims[i]: binary("mod", fused, divisor)}
     else:
         others = tuple(d for d in dims if d != dims[o])
@@ -228,9 +228,7 @@ def _fuse(dims: tuple[Dim, ...], pads: tuple[Pad, ...], relation: FuseAxes, o: i
     )
 
 
-def _padded_formals(
-    dims: tuple[Dim, ...], pads: tuple[Pad, ...], around: tuple[Dim, ...]
-) -> dict[Expr, Dim]:
+def _padded_formals(dims: tuple[Dim, ...], pads: tuple[Pad, ...], around: tuple[Dim, ...]) -> dict[Expr, Dim]:
     """The dims `around` (closed under dependence) with their padded extents over one another."""
     formals: dict[Expr, Dim] = {}
     for dim in around:

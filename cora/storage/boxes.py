@@ -200,7 +200,7 @@ def scatter(layout: Layout, batch: Batch, elements: Values, values: Values) -> N
 
 def _offset_grids(layout: Layout, batch: Batch) -> Iterator[_Column]:
     """The positions of the valid elements in row-major order of the indices, in parts of bounded size."""
-    evaluator, position = batch.evaluator(), simplify(offset(layout, layout.dims))
+    evaluator, position = batch.evaluator(), _position(layout)
     waiting: list[Box] = []
     count = 0
     for box in boxes(Layout.packed(layout.dims), batch):
@@ -221,6 +221,11 @@ def _offset_grids(layout: Layout, batch: Batch) -> Iterator[_Column]:
         yield grid(position, _one(layout.dims, waiting[0], 0, waiting[0].valid[0]), evaluator)
     elif waiting:
         yield grid(position, _many(layout.dims, waiting), evaluator)
+
+
+@lru_cache(maxsize=256)
+def _position(layout: Layout) -> Expr:
+    return simplify(offset(layout, layout.dims))
 
 
 def _one(dims: Sequence[Dim], box: Box, begin: int, end: int) -> dict[Dim, _Column]:

@@ -220,6 +220,17 @@ class Layout(Node):
         """
         return substitute(_extent(self, k), self._values(indices))
 
+    def multiples(self, k: int) -> tuple[int, ...]:
+        """What the extent of dim `k` is rounded up to multiples of, one after the other; never none."""
+        name, pad, unit = self.dims[k].name, self.pads[k], 1
+        found = [pad.multiple]
+        for relation in self.relations:
+            if isinstance(relation, SplitAxis) and relation.axis == name:
+                name, pad = relation.outer, relation.outer_pad
+                unit *= relation.factor
+                found += [unit, unit * pad.multiple]
+        return tuple(m for m in dict.fromkeys(found) if m > 1) or (1,)
+
     def consumed_extent(self, k: int) -> Expr:
         """How many indices of dim `k` the axes count that the first relation makes of it, over the dims.
 

@@ -30,9 +30,7 @@ class Case:
         return replace(self, layout=layout)
 
 
-def random_case(
-    rng: random.Random, *, padded: bool, reordered: bool = False, related: bool = False
-) -> Case:
+def random_case(rng: random.Random, *, padded: bool, reordered: bool = False, related: bool = False) -> Case:
     """Up to 5 dims; each depends on up to 3 outer ones through a table or an expression.
 
     related: some of them are split or fused in storage, the parts again, and padded.

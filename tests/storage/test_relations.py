@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 import random
-from math import prod
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cora.errors import UserError
-from cora.ir.evaluate import Evaluator
 from cora.ir.expr import Const, Dim, Expr, Var
 from cora.ir.simplify import simplify
 from cora.lang import define
@@ -19,10 +16,10 @@ from cora.storage.array import RaggedArray, ragged
 from cora.storage.axes import FuseAxes, SplitAxis, padded
 from cora.storage.boxes import Batch, flat_offsets, stored_size
 from cora.storage.csf import csf_storage
-from cora.storage.layout import Layout, Pad
+from cora.storage.layout import Layout
 from cora.storage.lengths import valid_indices
 from cora.storage.offsets import offset, padding_region, storage_dims
-from tests.storage.random_layouts import Case, bound, random_case
+from tests.storage.random_layouts import Case, random_case
 from tests.storage.test_offsets import offsets_of, runs, valid_points
 
 CASES = 100
@@ -37,7 +34,7 @@ def random_cases(padded: bool, count: int = CASES) -> list[Case]:
     cases: list[Case] = []
     while len(cases) < count:
         case = random_case(rng, padded=padded, reordered=len(cases) % 2 > 0, related=True)
-        if case.layout.relations and prod(len(d.name) for d in case.layout.dims):
+        if case.layout.relations:
             cases.append(case)
     return cases
 
@@ -104,30 +101,34 @@ def test_padding_and_valid_elements_partition_the_storage(padded: bool) -> None:
     assert padding > CASES
 
 
+def stored_indices(case: Case) -> Iterator[dict[Expr, int]]:
+    """Every index vector inside the storage extents of the dims."""
+    layout, evaluator = case.layout, case.evaluator()
+
+    def visit(k: int, env: dict[Expr, int], valid: bool) -> Iterator[dict[Expr, int]]:
+        if k == layout.ndim:
+            yield env
+            return
+        extent = evaluator.value(layout.extent(k, layout.dims), env)
+        count = evaluator.value(layout.valid_extent(k, layout.dims), env)
+        assert extent >= count or not valid, layout
+        for index in range(extent):
+            yield from visit(k + 1, {**env, layout.dims[k]: index}, valid and index < count)
+
+    return visit(0, {}, True)
+
+
 def test_indices_below_the_storage_extents_have_a_place() -> None:
     """What guards rely on: each index vector inside the storage extents has an offset of its own."""
     checked = 0
     for case in random_cases(True):
-        layout, evaluator = case.layout, case.evaluator()
-        room = evaluator.value(layout.size())
-        position = offset(layout, layout.dims)
-        seen: list[int] = []
-
-        def visit(k: int, env: dict[Expr, int], valid: bool, layout: Layout, seen: list[int]) -> None:
-            if k == layout.ndim:
-                seen.append(evaluator.value(position, env))
-                return
-            extent = evaluator.value(layout.extent(k, layout.dims), env)
-            count = evaluator.value(layout.valid_extent(k, layout.dims), env)
-            assert extent >= count or not valid, layout
-            for index in range(extent):
-                visit(k + 1, {**env, layout.dims[k]: index}, valid and index < count, layout, seen)
-
+        evaluator, position = case.evaluator(), offset(case.layout, case.layout.dims)
+        room = evaluator.value(case.layout.size())
         if room <= 1000:
-            visit(0, {}, True, layout, seen)
-        assert all(0 <= at < room for at in seen), layout
-        assert len(set(seen)) == len(seen), layout
-        checked += len(seen)
+            seen = [evaluator.value(position, env) for env in stored_indices(case)]
+            assert all(0 <= at < room for at in seen), case.layout
+            assert len(set(seen)) == len(seen), case.layout
+            checked += len(seen)
     assert checked > 10 * CASES
 
 
@@ -136,9 +137,7 @@ def test_csf_offsets_are_ours() -> None:
         tree = csf_storage(case.layout, case.sizes, case.lengths)
         stored = case.layout.stored
         names = [d.name for d in stored.dims]
-        for point, expected in zip(
-            valid_points(case), offsets_of(case, valid_points(case)), strict=True
-        ):
+        for point, expected in zip(valid_points(case), offsets_of(case, valid_points(case)), strict=True):
             at = dict(zip(case.layout.stored_names, axis_index(case, point), strict=True))
             assert tree.offset([at[name] for name in names]) == expected
 
@@ -155,7 +154,7 @@ def filled(case: Case) -> RaggedArray:
 @pytest.mark.parametrize("padded", [False, True])
 def test_arrays_keep_every_element(padded: bool) -> None:
     elements = 0
-    for case in random_cases(padded, 80):
+    for case in random_cases(padded, 40):
         array = filled(case)
         dims, batch = case.layout.dims, (case.sizes, case.lengths)
         indices = list(valid_indices(dims, *batch))
@@ -174,7 +173,7 @@ def test_arrays_keep_every_element(padded: bool) -> None:
             assert again.layout == case.layout
             assert again.packed().tolist() == array.packed().tolist()
             assert not np.isnan(again.values).any()
-    assert elements > 500
+    assert elements > 300
 
 
 def item_at(nested: Any, index: tuple[int, ...]) -> Any:
