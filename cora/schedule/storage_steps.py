@@ -35,7 +35,7 @@ def pad_dim(step: PadDim, state: State) -> State:
 def reorder_dims(step: ReorderDims, state: State) -> State:
     """The layout of a tensor with its dims in another storage order."""
     layout = _layout(state, step.tensor, "reorder_dims")
-    names = [d.name for d in layout.axes]
+    names = layout.stored_names
     if sorted(step.order) != sorted(names):
         raise ScheduleError(
             f"reorder_dims of '{step.tensor}': expected all of its dims {', '.join(names)}; got {', '.join(step.order)}"

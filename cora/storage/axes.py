@@ -117,7 +117,7 @@ class FuseAxes(Node):
 
     def describe(self) -> Mapping[str, str]:
         """What the new axis is."""
-        return {self.name: f"{self.outer}, {self.inner}"}
+        return {self.name: f"({self.outer}, {self.inner})"}
 
 
 Relation: TypeAlias = SplitAxis | FuseAxes

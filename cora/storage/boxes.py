@@ -178,6 +178,9 @@ def gather(layout: Layout, batch: Batch, values: Values) -> Values:
 
 def scatter(layout: Layout, batch: Batch, elements: Values, values: Values) -> None:
     """Store `elements`, in row-major order of the indices, into a flat buffer; padding is untouched."""
+    if layout.is_packed and layout.is_row_major:
+        values[:] = elements
+        return
     if layout.relations:
         done = 0
         for at in _offset_grids(layout, batch):
@@ -185,9 +188,7 @@ def scatter(layout: Layout, batch: Batch, elements: Values, values: Values) -> N
             done += at.size
         return
     leading = leading_dims(layout)
-    if layout.is_packed and layout.is_row_major:
-        values[:] = elements
-    elif leading is None or not _rows_in_order(layout, leading):
+    if leading is None or not _rows_in_order(layout, leading):
         values[flat_offsets(layout, batch.sizes, batch.lengths)] = elements
     else:
         axes = _inner_axes(layout, leading)

@@ -201,8 +201,14 @@ class Layout(Node):
 
     @property
     def is_row_major(self) -> bool:
-        """Whether the storage order is that of the dims, none of which is split or fused."""
-        return not self.relations and self.order == tuple(range(self.ndim))
+        """Whether elements are stored in the order of their indices: the axes in that of the dims that they stand for."""
+        names = [d.name for d in self.dims]
+        for relation in self.relations:
+            place = names.index(relation.consumed[0])
+            if tuple(names[place : place + len(relation.consumed)]) != relation.consumed:
+                return False
+            names[place : place + len(relation.consumed)] = relation.made
+        return tuple(names) == self.stored_names
 
     def is_padded(self, k: int) -> bool:
         """Whether the padded extent of dim `k` can differ from its valid extent."""
