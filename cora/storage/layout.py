@@ -201,7 +201,7 @@ class Layout(Node):
 
     @property
     def is_row_major(self) -> bool:
-        """Whether elements are stored in the order of their indices: the axes in that of the dims that they stand for."""
+        """Whether elements are stored in the order of their indices: the axes in that of the dims behind them."""
         names = [d.name for d in self.dims]
         for relation in self.relations:
             place = names.index(relation.consumed[0])

@@ -35,7 +35,7 @@ W = cora.placeholder("W", [d, n])
 Y = cora.compute("Y", [batch, i, n], cora.sum(X[batch, i, d] * W[d, n], over=d))
 
 A = cora.placeholder("A", [batch, i])
-O = cora.compute("O", [batch, i], 2.0 * A[batch, i])
+R = cora.compute("R", [batch, i], 2.0 * A[batch, i])
 
 Q = cora.placeholder("Q", [batch, i, h, d])
 K = cora.placeholder("K", [batch, j, h, d])
@@ -51,7 +51,7 @@ U = cora.compute("U", [row, col], T[row, col] + 1.0)
 def check(
     s: Schedule, sizes: Sequence[dict[str, int]] = ({},), *, lengths: bool = True, keep: bool = True
 ) -> cora.Kernel:
-    """On hostile lengths; NaN in the padding of inputs and in outputs. keep: the same bits where all guards are kept."""
+    """On hostile lengths, with NaN in padding and outputs. keep: all guards kept give the same bits."""
     kernels = [cora.build(s, settings=settings) for settings in ((SETTINGS, KEEP) if keep else (SETTINGS,))]
     rng = np.random.default_rng(0)
     for lens_of in HOSTILE if lengths else ([0], [1], [2], [7], [33]):
@@ -67,7 +67,7 @@ def check(
             results: list[list[cora.RaggedArray]] = []
             for kernel in kernels:
                 needed = {k: v for k, v in bound.items() if k in kernel.size_names}
-                plan = cora.plan(kernel, threads=2, **{k: v for k, v in named.items()}, **needed)
+                plan = cora.plan(kernel, threads=2, **named, **needed)
                 arrays = [a.to_layout(kernel.layout(name), np.nan) for name, a in inputs.items()]
                 arrays = [replace(a, values=guarded(a.values)) for a in arrays]
                 outputs = {}
@@ -152,10 +152,10 @@ def test_blocks_of_a_loop_that_is_not_cut() -> None:
 
 
 def test_fused_storage_is_accessed_at_the_fused_index() -> None:
-    s = cora.schedule(O).fuse_dims(O, batch, i, name="f").fuse_dims(A, batch, i).fuse(O, batch, i, name="f")
-    kernel = check(s.vectorize(O, "f", 16))
-    assert "O[f_o * 16 + f_v] = 2.0 * A[f_o * 16 + f_v]" in kernel.ir("lowered")
-    assert kernel.layout("O").describe() == "[f = (batch, i): offset[M]]"
+    s = cora.schedule(R).fuse_dims(R, batch, i, name="f").fuse_dims(A, batch, i).fuse(R, batch, i, name="f")
+    kernel = check(s.vectorize(R, "f", 16))
+    assert "R[f_o * 16 + f_v] = 2.0 * A[f_o * 16 + f_v]" in kernel.ir("lowered")
+    assert kernel.layout("R").describe() == "[f = (batch, i): offset[M]]"
 
 
 def test_tokens_in_blocks_across_sequences() -> None:
@@ -167,17 +167,17 @@ def test_tokens_in_blocks_across_sequences() -> None:
 
 
 def test_the_end_of_fused_storage_is_padded() -> None:
-    s = cora.schedule(O).fuse_dims(O, batch, i, name="f").pad_dim(O, "f", 64)
-    kernel = check(s.fuse(O, batch, i, name="f").bulk_pad(O, "f", 16))
+    s = cora.schedule(R).fuse_dims(R, batch, i, name="f").pad_dim(R, "f", 64)
+    kernel = check(s.fuse(R, batch, i, name="f").bulk_pad(R, "f", 16))
     out = kernel(cora.ragged([[1, 2], [], [3]], A))
     assert out.values.size == 64
     assert out.to_list() == [[2, 4], [], [6]]
 
 
 def test_padded_rows_fused() -> None:
-    s = cora.schedule(O).pad_dim(O, i, 8).fuse_dims(O, batch, i, name="f").pad_loop(O, i, 8)
-    s = s.fuse(O, batch, i, name="f").split(O, "f", 8, names=("fo", "fi")).vectorize(O, "fi")
-    assert "O[fi + fo * 8] = " in check(s).ir("lowered")
+    s = cora.schedule(R).pad_dim(R, i, 8).fuse_dims(R, batch, i, name="f").pad_loop(R, i, 8)
+    s = s.fuse(R, batch, i, name="f").split(R, "f", 8, names=("fo", "fi")).vectorize(R, "fi")
+    assert "R[fi + fo * 8] = " in check(s).ir("lowered")
 
 
 def test_a_triangle_in_blocks_of_rows() -> None:
@@ -188,30 +188,30 @@ def test_a_triangle_in_blocks_of_rows() -> None:
 
 
 def test_a_loop_is_padded_as_far_as_the_blocks_go() -> None:
-    s = cora.schedule(O).split_dim(O, i, 32)
-    check(s.pad_loop(O, i, 16))
-    check(s.pad_dim(O, "i_o", 3).pad_loop(O, i, 96))
+    s = cora.schedule(R).split_dim(R, i, 32)
+    check(s.pad_loop(R, i, 16))
+    check(s.pad_dim(R, "i_o", 3).pad_loop(R, i, 96))
     message = (
         "to a multiple of 48, its storage to a multiple of 32: a slice of length 1 would run to 48 but has"
     )
     with pytest.raises(cora.ScheduleError, match=message):
-        cora.build(s.pad_loop(O, i, 48), settings=SETTINGS)
+        cora.build(s.pad_loop(R, i, 48), settings=SETTINGS)
     message = "storage to a multiple of 5, then of 32: a slice of length 1 would run to 64"
     with pytest.raises(cora.ScheduleError, match=message):
-        cora.build(s.pad_dim(O, i, 5).pad_loop(O, i, 64), settings=SETTINGS)
+        cora.build(s.pad_dim(R, i, 5).pad_loop(R, i, 64), settings=SETTINGS)
 
 
 def test_padding_may_stay_undefined() -> None:
-    s = cora.schedule(O).pad_dim(O, i, contents="undefined").split_dim(O, i, 8)
+    s = cora.schedule(R).pad_dim(R, i, contents="undefined").split_dim(R, i, 8)
     assert "pad_worker" not in cora.build(s, settings=SETTINGS).ir("lowered")
 
 
 def test_waste_and_explain_count_whole_blocks() -> None:
-    kernel = cora.build(cora.schedule(O).split_dim(O, i, 32), settings=SETTINGS)
+    kernel = cora.build(cora.schedule(R).split_dim(R, i, 32), settings=SETTINGS)
     plan = cora.plan(kernel, lens=[3, 40, 0])
     waste = kernel.waste(plan)
     assert (waste.stored_bytes, waste.useful_bytes) == (4 * (43 + 32 + 64), 4 * (43 + 43))
-    assert "O[batch: M][i_o = i // 32: (lens[batch] + 31) // 32][i_i = i % 32: 32]" in kernel.explain()
+    assert "R[batch: M][i_o = i // 32: (lens[batch] + 31) // 32][i_i = i % 32: 32]" in kernel.explain()
 
 
 def test_an_operand_is_packed_once() -> None:
@@ -225,10 +225,10 @@ def test_an_operand_is_packed_once() -> None:
             assert np.allclose(out, rows @ w, atol=1e-5)
         for other in (w, np.zeros(5 * 128, np.float32)):
             with pytest.raises(
-                cora.UserError, match="expected a RaggedArray in the layout .* convert it once"
+                cora.UserError, match=r"expected a RaggedArray in the layout .* convert it once"
             ):
                 kernel(x, other, N=70, D=5)
-        with pytest.raises(cora.UserError, match="expected the layout .* convert it with array.to_layout"):
+        with pytest.raises(cora.UserError, match=r"expected the layout .* convert it with array.to_layout"):
             kernel(x, cora.ragged(w, W))
     same = cora.ragged(w, W).to_layout(kernel.layout("W"))
     assert np.array_equal(same.values, packed.values)
@@ -251,10 +251,10 @@ def test_schedules_go_to_json_and_kernels_to_files(tmp_path: Path) -> None:
 def test_layouts_have_kernels_of_their_own(tmp_path: Path) -> None:
     settings = cora.Settings(cache_dir=tmp_path)
     x = cora.ragged([[1, 2, 3]], A)
-    for s in (cora.schedule(O), cora.schedule(O).split_dim(O, i, 2), cora.schedule(O).split_dim(O, i, 4)):
+    for s in (cora.schedule(R), cora.schedule(R).split_dim(R, i, 2), cora.schedule(R).split_dim(R, i, 4)):
         for _ in range(2):
             out = cora.build(s, settings=settings)(x)
-            assert out.layout == s.layout(O)
+            assert out.layout == s.layout(R)
             assert out.to_list() == [[2, 4, 6]]
 
 
