@@ -53,9 +53,11 @@ def memory_of(slot: Slot, value: Any, plan: Plan, count: int, writable: bool = F
                     f"got {type(value).__name__}"
                 )
             if not slot.layout.is_row_major:
+                dtype = slot.tensor.dtype
+                named = "" if dtype == "float32" else f", dtype='{dtype}'"
                 raise UserError(
                     f"'{name}': expected a RaggedArray in the layout {slot.layout.describe()}, which is not the order "
-                    f"of a NumPy array; convert it once: cora.ragged(array, kernel.layout('{name}'))"
+                    f"of a NumPy array; convert it once: cora.ragged(array, kernel.layout('{name}'){named})"
                 )
             if is_dense(slot) and array.ndim == slot.tensor.ndim:
                 _check_shape(slot, array, plan)
