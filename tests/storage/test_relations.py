@@ -19,7 +19,7 @@ from cora.storage.csf import csf_storage
 from cora.storage.layout import Layout
 from cora.storage.lengths import valid_indices
 from cora.storage.offsets import offset, padding_region, storage_dims
-from tests.storage.random_layouts import Case, random_case
+from tests.storage.random_layouts import Case, bound, random_case
 from tests.storage.test_offsets import offsets_of, runs, valid_points
 
 CASES = 100
@@ -130,6 +130,39 @@ def test_indices_below_the_storage_extents_have_a_place() -> None:
             assert len(set(seen)) == len(seen), case.layout
             checked += len(seen)
     assert checked > 10 * CASES
+
+
+def test_storage_extents_are_rounded_to_the_multiples() -> None:
+    """A dim that is padded by 3 and stored in blocks of 2, two by two, is rounded up to 3, 2 and 4 in turn."""
+    for case in random_cases(True):
+        layout, evaluator = case.layout, case.evaluator()
+        for k in range(layout.ndim):
+            if any(pad.to_max for pad in layout.pads) or any(
+                pad.to_max for r in layout.relations for pad in r.made.values()
+            ):
+                continue
+            for point in evaluator.points(layout.dims[:k]):
+                env: dict[Expr, int] = dict(zip(layout.dims, point, strict=False))
+                expected = evaluator.value(layout.valid_extent(k, layout.dims), env)
+                for multiple in layout.multiples(k):
+                    expected = -(-expected // multiple) * multiple
+                assert evaluator.value(layout.extent(k, layout.dims), env) == expected, layout
+
+
+def test_the_longest_is_that_of_the_rows_that_are_stored() -> None:
+    """Fused rows without entries do not count: a guard up to the longest of all would let stores leave the storage."""
+    width = define.lengths("width", BATCH)
+    column = Dim("column", width[BATCH])
+    layout = Layout.packed([BATCH, POS, column]).with_fused(BATCH, POS, "f")
+    for tiled in (layout, layout.with_split(column, 2, "co", "ci")):
+        name = "co" if tiled is not layout else "column"
+        case = bound(tiled.with_pad(name, to_max=True), lens=[0, 2], width=[9, 3])
+        extent = case.evaluator().value(case.layout.extent(2, case.layout.dims), {BATCH: 1, POS: 0})
+        assert extent == (4 if tiled is not layout else 3)
+        seen = [
+            case.evaluator().value(offset(case.layout, case.layout.dims), e) for e in stored_indices(case)
+        ]
+        assert sorted(seen) == list(range(case.evaluator().value(case.layout.size())))
 
 
 def test_csf_offsets_are_ours() -> None:
