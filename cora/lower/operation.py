@@ -29,6 +29,7 @@ from cora.lower.flatten import Place
 from cora.lower.guards import Guards
 from cora.prove import Context, Range
 from cora.schedule.nest import LoopNest, root_extent
+from cora.storage.extents import shortfall
 from cora.storage.layout import Layout
 
 
@@ -124,26 +125,17 @@ def check_padding(nest: LoopNest, layout: Layout) -> None:
     for dim, multiple in nest.padding.items():
         if dim not in nest.tensor.dims:
             continue
-        pad = layout.pads[nest.tensor.dims.index(dim)]
-        constant_extent = isinstance(dim.extent, Const)
-        length = int(dim.extent.value) if isinstance(dim.extent, Const) else 0
-        fits = pad.multiple % multiple == 0
-        if constant_extent:
-            fits = -(-length // multiple) * multiple <= -(-length // pad.multiple) * pad.multiple
-        if not fits:
-            bad = (
-                length
-                if constant_extent
-                else next(
-                    n
-                    for n in range(1, pad.multiple + 1)
-                    if -(-n // multiple) * multiple > -(-n // pad.multiple) * pad.multiple
-                )
-            )
+        storage = layout.multiples(nest.tensor.dims.index(dim))
+        length = int(dim.extent.value) if isinstance(dim.extent, Const) else None
+        bad = shortfall(multiple, storage, length)
+        if bad is not None:
+            room = bad
+            for m in storage:
+                room = -(-room // m) * m
             raise ScheduleError(
                 f"pad_loop: loop '{dim.name}' of '{nest.tensor.name}' is padded to a multiple of {multiple}, its "
-                f"storage to a multiple of {pad.multiple}: a slice of length {bad} would run to "
-                f"{-(-bad // multiple) * multiple} but has room for {-(-bad // pad.multiple) * pad.multiple}; "
+                f"storage to a multiple of {', then of '.join(map(str, storage))}: a slice of length {bad} would run "
+                f"to {-(-bad // multiple) * multiple} but has room for {room}; "
                 f"pad the storage with pad_dim('{nest.tensor.name}', '{dim.name}', {multiple})"
             )
 

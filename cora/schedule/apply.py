@@ -7,7 +7,7 @@ from dataclasses import replace
 from cora.schedule.loop_steps import fuse, reorder, split, split_parts
 from cora.schedule.mark_steps import parallel, unroll, vectorize
 from cora.schedule.nest import State
-from cora.schedule.padding_steps import bulk_pad, pad_dim, pad_loop, reorder_dims
+from cora.schedule.padding_steps import bulk_pad, pad_loop
 from cora.schedule.piece_steps import hfuse, split_op
 from cora.schedule.reduction_steps import cache_write, tensorize
 from cora.schedule.stage_steps import cache_read, compute_at, inline, set_scope
@@ -17,6 +17,7 @@ from cora.schedule.steps import (
     CacheWrite,
     ComputeAt,
     Fuse,
+    FuseDims,
     HFuse,
     HoistLoads,
     Inline,
@@ -27,6 +28,7 @@ from cora.schedule.steps import (
     ReorderDims,
     SetScope,
     Split,
+    SplitDim,
     SplitOp,
     SplitParts,
     Step,
@@ -34,6 +36,7 @@ from cora.schedule.steps import (
     Unroll,
     Vectorize,
 )
+from cora.schedule.storage_steps import fuse_dims, pad_dim, reorder_dims, split_dim
 
 
 def apply(step: Step, state: State) -> State:
@@ -69,6 +72,10 @@ def apply(step: Step, state: State) -> State:
             return hfuse(step, state)
         case ReorderDims():
             return reorder_dims(step, state)
+        case SplitDim():
+            return split_dim(step, state)
+        case FuseDims():
+            return fuse_dims(step, state)
         case HoistLoads():
             return replace(state, hoist=step.on)
         case Inline():

@@ -19,6 +19,7 @@ from cora.schedule.steps import (
     CacheWrite,
     ComputeAt,
     Fuse,
+    FuseDims,
     HFuse,
     HoistLoads,
     Inline,
@@ -29,6 +30,7 @@ from cora.schedule.steps import (
     ReorderDims,
     SetScope,
     Split,
+    SplitDim,
     SplitOp,
     SplitParts,
     Step,
@@ -171,6 +173,22 @@ class Schedule:
     def reorder_dims(self, tensor: TensorRef, *order: LoopRef) -> Schedule:
         """Store the dims of a tensor in another order, outermost first. See steps.ReorderDims."""
         return self.then(ReorderDims(_tensor(tensor), tuple(_loop(dim) for dim in order)))
+
+    def split_dim(
+        self, tensor: TensorRef, dim: LoopRef, factor: int, names: tuple[str, str] | None = None
+    ) -> Schedule:
+        """Store a dim as its blocks and the places in them, `names`, by default `<dim>_o`, `<dim>_i`.
+
+        See steps.SplitDim.
+        """
+        name = _loop(dim)
+        outer, inner = names or (f"{name}_o", f"{name}_i")
+        return self.then(SplitDim(_tensor(tensor), name, _int(factor, "split_dim: factor"), outer, inner))
+
+    def fuse_dims(self, tensor: TensorRef, *dims: LoopRef, name: str | None = None) -> Schedule:
+        """Store dims, given outermost first, as one, `name`. See steps.FuseDims."""
+        names = tuple(_loop(dim) for dim in dims)
+        return self.then(FuseDims(_tensor(tensor), names, name or "_".join(names)))
 
     def hoist_loads(self, on: bool = True) -> Schedule:
         """Whether reads of auxiliary arrays leave the loops that do not change them. See steps.HoistLoads."""

@@ -95,6 +95,7 @@ class BulkPad:
 class PadDim:
     """Pad the storage of a dim: to a multiple, and to the longest slice first if `to_max`.
 
+    The dim may be one that `split_dim` or `fuse_dims` has made. A dim that is split or fused is padded before that.
     The padding of an output is zero when the kernel returns, unless `contents` is "undefined".
     """
 
@@ -230,11 +231,46 @@ class HFuse:
 class ReorderDims:
     """Store the dims of a tensor in another order, outermost first; the definition's indices stay as they are.
 
+    Where dims are split or fused, the order is one of what they have become.
+
     before: X[b][i][h] at offset(b)*H + i*H + h        after, order b, h, i: offset(b)*H + h*lens[b] + i
     """
 
     tensor: str
     order: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitDim:
+    """Store a dim of a tensor as two, `outer` = dim // factor and `inner` = dim % factor, in its place.
+
+    Other steps on storage then name the two; the definition's indices stay as they are. The last block is a whole
+    one: what of it is past the end is padding, with the rules of `pad_dim`.
+
+    before: W[k][n] at k*N + n
+    after, order no, k, ni: W[no][k][ni] at (n // 64)*K*64 + k*64 + n % 64       T[jo*64 + ji] at jo*K*64 + k*64 + ji
+    """
+
+    tensor: str
+    dim: str
+    factor: int
+    outer: str
+    inner: str
+
+
+@dataclass(frozen=True, slots=True)
+class FuseDims:
+    """Store dims of a tensor that lie one directly inside the other as one, as loops are fused.
+
+    A loop fused alike accesses `T[f]`. The fused dim can be padded, split and reordered as a whole.
+
+    before: X[b][i][d] at (offset(b) + i)*D + d
+    after, f split by 6, order fo, d, fi: X[fo][d][fi] at (f // 6)*D*6 + d*6 + f % 6,   f = offset(b) + i
+    """
+
+    tensor: str
+    dims: tuple[str, ...]
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +340,8 @@ Step: TypeAlias = (
     | SplitOp
     | HFuse
     | ReorderDims
+    | SplitDim
+    | FuseDims
     | HoistLoads
 )
 
