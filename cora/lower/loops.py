@@ -25,15 +25,18 @@ from cora.ir.expr import (
     binary,
     conjunction,
 )
-from cora.ir.simplify import common_factor, simplify
-from cora.ir.stmt import Alloc, Buffer, For, If, Let, LoopKind, Stmt, Store, block
+from cora.ir.simplify import bounds, common_factor, simplify
+from cora.ir.stmt import Alloc, Buffer, For, If, Let, LoopKind, Stmt, Store, block, map_stmt
 from cora.ir.ufun import cuts, scan
 from cora.ir.visit import free_vars, substitute, walk
 from cora.lang.check import reductions_of
+from cora.lower.cases import assume, within
 from cora.lower.flatten import flatten, flatten_body
 from cora.lower.guards import Guards
-from cora.lower.operation import Operation, reduction_identity, simplifier_of
+from cora.lower.operation import Operation, context_of, reduction_identity, simplifier_of
 from cora.lower.tensorize import make_tile
+from cora.prove import Context
+from cora.prove.logic import negate
 from cora.schedule.nest import Leaf
 from cora.storage.layout import Layout
 
@@ -58,7 +61,7 @@ def make_loops(
         flatten(op.tensor, op.indices, layouts, simplifier),
         simplifier(flatten_body(op.body, layouts, buffers, simplifier)),
     )
-    loops = _Loops(op.nest.leaves, attached)
+    loops = _Loops(op.nest.leaves, attached, context_of(op.nest), guards)
     if op.nest.tile:
         tile, conditions = make_tile(op, flat.buffer, flat.offset, flat.body, guards)
         return loops.around(loops.leaves[: -op.nest.tile], conditions, tile)
@@ -78,10 +81,12 @@ class _Flat:
 
 @dataclass(frozen=True, slots=True)
 class _Loops:
-    """All leaves of a nest, and what is attached to them."""
+    """All leaves of a nest, what is attached to them, and what holds in them."""
 
     leaves: tuple[Leaf, ...]
     attached: Mapping[str, Stmt]
+    context: Context
+    guards: Guards
 
     def around(self, leaves: tuple[Leaf, ...], conditions: tuple[Expr, ...], body: Stmt) -> Stmt:
         """`body` inside some of the leaves, each condition as far outside as its variables allow."""
@@ -101,11 +106,49 @@ class _Loops:
 
     def _loop(self, leaf: Leaf, body: Stmt) -> Stmt:
         if leaf.kind is not LoopKind.PARALLEL:
-            return For(leaf.var, ZERO, leaf.extent, leaf.kind, body)
+            return self._versions(leaf, ZERO, leaf.extent, leaf.kind, body)
         worker = worker_of(leaf)
         begin, end = work_share(self.leaves, self.leaves.index(leaf), worker)
-        share = For(leaf.var, begin, end, LoopKind.SERIAL, body)
+        share = self._versions(leaf, begin, end, LoopKind.SERIAL, body)
         return For(worker, ZERO, WORKERS, LoopKind.PARALLEL, share)
+
+    def _versions(self, leaf: Leaf, begin: Expr, end: Expr, kind: LoopKind, body: Stmt) -> Stmt:
+        """The loop from `begin` to `end`, with code of its own where the leaf asks for that."""
+        if kind is LoopKind.VECTOR:
+            return For(leaf.var, begin, end, kind, body)
+        if leaf.when:
+            case = conjunction(list(leaf.when))
+            own = self._assuming(leaf, case, body)
+            if own == body:
+                return self._cut(leaf, begin, end, kind, body)
+            if leaf.var in free_vars(case):
+                other = self._assuming(leaf, negate(case), body)
+                return self._cut(leaf, begin, end, kind, If(case, own, other))
+            return If(case, self._cut(leaf, begin, end, kind, own), self._cut(leaf, begin, end, kind, body))
+        return self._cut(leaf, begin, end, kind, body)
+
+    def _cut(self, leaf: Leaf, begin: Expr, end: Expr, kind: LoopKind, body: Stmt) -> Stmt:
+        """The loop from `begin` to `end`; two loops where it is cut."""
+        cut = leaf.cut
+        if cut is None:
+            return For(leaf.var, begin, end, kind, body)
+        whole = begin == ZERO and end == leaf.extent
+        first = self._assuming(leaf, leaf.var < cut, body)
+        last = self._assuming(leaf, binary("le", cut, leaf.var), body)
+        full = For(leaf.var, begin, cut if whole else binary("min", end, cut), kind, first)
+        if whole and simplify(end - cut) == ONE:
+            return block([full, _at(last, {leaf.var: cut})])
+        return block([full, For(leaf.var, cut if whole else binary("max", begin, cut), end, kind, last)])
+
+    def _assuming(self, leaf: Leaf, assumption: Expr, body: Stmt) -> Stmt:
+        known = [r.var for r in self.context.ranges]
+        outside = frozenset(v for v in known[: known.index(leaf.var) + 1] if isinstance(v, Var))
+        return assume(body, assumption, within(self.context, outside), self.guards)
+
+
+def _at(s: Stmt, values: Mapping[Expr, Expr]) -> Stmt:
+    """`s` with variables replaced."""
+    return map_stmt(s, lambda inner: _at(inner, values), lambda e: simplify(substitute(e, values)))
 
 
 def worker_of(leaf: Leaf) -> Var:
@@ -218,14 +261,15 @@ def _slot(op: Operation, tile: tuple[Leaf, ...]) -> tuple[Expr, int]:
     slot: Expr = ZERO
     count = 1
     for leaf in tile:
-        if not isinstance(leaf.extent, Const):
+        largest = bounds(leaf.extent)[1]
+        if largest is None:
             raise ScheduleError(
-                f"loop '{leaf.name}' of '{op.tensor.name}' stands inside a reduction loop, so its extent must be "
-                f"constant (its iterations accumulate side by side); it is {leaf.extent}: split it first, and "
+                f"loop '{leaf.name}' of '{op.tensor.name}' stands inside a reduction loop, so its extent must have "
+                f"a constant bound (its iterations accumulate side by side); it is {leaf.extent}: split it first, and "
                 "reorder only the inner part"
             )
-        slot = slot * int(leaf.extent.value) + leaf.var
-        count *= int(leaf.extent.value)
+        slot = slot * largest + leaf.var
+        count *= max(largest, 1)
     if count > MAX_TILE:
         raise ScheduleError(
             f"the loops of '{op.tensor.name}' inside its first reduction loop hold {count} elements; "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cora.schedule.loop_steps import fuse, reorder, split, split_parts
+from cora.schedule.loop_steps import fuse, peel, reorder, split, split_parts
 from cora.schedule.mark_steps import parallel, tensorize, unroll, vectorize
 from cora.schedule.nest import State
 from cora.schedule.padding_steps import bulk_pad, pad_dim, pad_loop, reorder_dims
@@ -20,6 +20,7 @@ from cora.schedule.steps import (
     PadDim,
     PadLoop,
     Parallel,
+    Peel,
     Reorder,
     ReorderDims,
     Split,
@@ -43,6 +44,8 @@ def apply(step: Step, state: State) -> State:
             return state.with_nest(fuse(step, state.nest(step.op, "fuse")))
         case Reorder():
             return state.with_nest(reorder(step, state.nest(step.op, "reorder")))
+        case Peel():
+            return state.with_nest(peel(step, state.nest(step.op, "peel")))
         case PadLoop():
             return state.with_nest(pad_loop(step, state.nest(step.op, "pad_loop")))
         case BulkPad():

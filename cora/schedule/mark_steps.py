@@ -25,6 +25,11 @@ def parallel(step: Parallel, nest: LoopNest) -> LoopNest:
         raise ScheduleError(f"parallel: '{step.loop}' is a reduction loop; its iterations add to one element")
     if any(other.kind is LoopKind.PARALLEL for other in nest.leaves):
         raise ScheduleError(f"parallel: '{nest.tensor.name}' has a parallel loop already; fuse the two first")
+    if leaf.overlaps:
+        raise ScheduleError(
+            f"parallel: several iterations of '{step.loop}' compute the same elements (tail 'shifted'), and two "
+            "workers would write them at once"
+        )
     if step.balance not in ("cost", "count"):
         raise ScheduleError(f"parallel: balance must be 'cost' or 'count'; got {step.balance!r}")
     marked = replace(leaf, kind=LoopKind.PARALLEL, balance=step.balance)

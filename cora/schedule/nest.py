@@ -26,6 +26,10 @@ class Leaf:
     cost: what the loop contributes to the cost of an iteration outside, where that is not its extent: of the two
     loops of a split the outer one stands for the whole range and the inner one for nothing, and padding does not
     count, so that the lengths themselves are the costs and their prefix sums serve twice.
+    cut: an iteration at which the loop is cut into two loops with code of their own (0 to the extent).
+    when: conditions under which the loop gets code of its own, beside the code for all cases.
+    overlaps: whether several iterations may compute one element (the last tile, moved back over its neighbour).
+    masked: whether the loop stays one loop under its conditions, instead of a full part and a tail.
     """
 
     name: str
@@ -36,6 +40,10 @@ class Leaf:
     balance: str = "cost"
     root: Dim | None = None
     cost: Expr | None = None
+    cut: Expr | None = None
+    when: tuple[Expr, ...] = ()
+    overlaps: bool = False
+    masked: bool = False
 
     @property
     def weight(self) -> Expr:
@@ -44,8 +52,18 @@ class Leaf:
 
     def substituted(self, values: Mapping[Expr, Expr]) -> Leaf:
         """The loop with variables outside it replaced."""
-        cost = None if self.cost is None else simplify(substitute(self.cost, values))
-        return replace(self, extent=simplify(substitute(self.extent, values)), cost=cost)
+
+        def new(e: Expr) -> Expr:
+            return simplify(substitute(e, values))
+
+        cost = None if self.cost is None else new(self.cost)
+        cut = None if self.cut is None else new(self.cut)
+        return replace(self, extent=new(self.extent), cost=cost, cut=cut, when=tuple(map(new, self.when)))
+
+    @property
+    def own_code(self) -> tuple[Expr, ...]:
+        """Where code of its own runs, as conditions on an iteration: what a rewritten loop keeps of its cut."""
+        return self.when if self.cut is None else (*self.when, self.var < self.cut)
 
 
 @dataclass(frozen=True, slots=True)

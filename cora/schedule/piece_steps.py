@@ -30,6 +30,10 @@ def split_op(step: SplitOp, state: State) -> State:
         raise ScheduleError(f"{where}: it is fused horizontally already; split it first, and fuse the pieces")
     if leaf.reduction:
         _check_reduction(where, nest.tensor)
+        if any(other.overlaps for other in nest.leaves):
+            raise ScheduleError(
+                f"{where}: its second piece would add twice where tail 'shifted' computes twice"
+            )
     at = positive(step.at, f"{where}: at")
     match step.unit:
         case "multiple":
@@ -52,7 +56,7 @@ def split_op(step: SplitOp, state: State) -> State:
 
 def _piece(nest: LoopNest, place: int, name: str, extent: Expr, value: Expr) -> LoopNest:
     leaf = nest.leaves[place]
-    own = Leaf(leaf.name, leaf.var, extent, leaf.reduction)
+    own = Leaf(leaf.name, leaf.var, extent, leaf.reduction, overlaps=leaf.overlaps)
     piece = nest.rewrite(place, 1, (own,), {leaf.var: value})
     return replace(piece, piece=name).check_order("split_op")
 

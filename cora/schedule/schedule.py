@@ -23,12 +23,14 @@ from cora.schedule.steps import (
     PadDim,
     PadLoop,
     Parallel,
+    Peel,
     Reorder,
     ReorderDims,
     Split,
     SplitOp,
     SplitParts,
     Step,
+    Tail,
     Tensorize,
     Unroll,
     Vectorize,
@@ -114,7 +116,7 @@ class Schedule:
         names: tuple[str, str] | None = None,
         *,
         parts: int | None = None,
-        tail: Literal["guard", "anchored", "balanced"] = "guard",
+        tail: Tail = "guard",
     ) -> Schedule:
         """Split `loop` by `factor`, or into `parts`; the new loops are `names`, by default `<loop>_o`, `<loop>_i`.
 
@@ -142,6 +144,17 @@ class Schedule:
     def reorder(self, op: TensorRef, *order: LoopRef) -> Schedule:
         """Put the given loops into the given order. See steps.Reorder."""
         return self.then(Reorder(_tensor(op), tuple(_loop(loop) for loop in order)))
+
+    def peel(
+        self, op: TensorRef, loop: LoopRef, *, first: int | None = None, last: int | None = None
+    ) -> Schedule:
+        """Cut the first or the last iterations of a loop off, with code of their own. See steps.Peel."""
+        name = _loop(loop)
+        if (first is None) == (last is None):
+            raise ScheduleError(f"peel of '{name}': expected either first= or last=")
+        if last is None:
+            return self.then(Peel(_tensor(op), name, _int(first, "peel: first"), "first"))
+        return self.then(Peel(_tensor(op), name, _int(last, "peel: last"), "last"))
 
     def pad_loop(self, op: TensorRef, loop: LoopRef, multiple: int) -> Schedule:
         """Pad an original loop to a multiple. See steps.PadLoop."""

@@ -7,6 +7,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from cora.errors import UserError
 
+Tail: TypeAlias = Literal["guard", "mask", "peel", "balanced", "anchored", "shifted"]
+
 
 @dataclass(frozen=True, slots=True)
 class Split:
@@ -16,8 +18,12 @@ class Split:
     after:  for outer in 0..ceil(E/factor): for inner in 0..factor: if outer*factor + inner < E: body(...)
 
     tail "guard": as above; an innermost loop is cut into a full part without condition and a masked rest.
-    "anchored": the short part comes first (as triangles want): `0 <= outer*factor + inner - missing`.
+    "mask": as "guard", but one loop: every iteration runs under its condition, lanes under a mask (short rows).
+    "peel": a loop of full parts, then one for the rest, each with code of its own: 0..min(factor, E - outer*factor).
     "balanced": as many parts, of sizes q and q + 1, none above `factor`; no condition.
+    "anchored": the short part comes first (as triangles want): `0 <= outer*factor + inner - missing`.
+    "shifted": the last part moves back over its neighbour, so that it is full: min(outer*factor, E - factor) + inner;
+    guarded where E < factor. Not for reductions, nor for what adds to a stored value, nor in parallel.
     """
 
     op: str
@@ -25,7 +31,7 @@ class Split:
     factor: int
     outer: str
     inner: str
-    tail: Literal["guard", "anchored", "balanced"] = "guard"
+    tail: Tail = "guard"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,21 @@ class Reorder:
 
     op: str
     order: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Peel:
+    """Cut the first or the last iterations of a loop off: two loops, each with code of its own.
+
+    before: for i in 0..E: body(i)        after, end "last": for i in 0..E - count: body; for i in E - count..E: body
+
+    What holds in one part only (a condition, the size of a loop inside) is decided there.
+    """
+
+    op: str
+    loop: str
+    count: int
+    end: Literal["first", "last"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,13 +253,14 @@ class Tensorize:
     loop: str
 
 
-TAILS = ("guard", "anchored", "balanced")
+TAILS: tuple[str, ...] = get_args(Tail)
 
 Step: TypeAlias = (
     Split
     | SplitParts
     | Fuse
     | Reorder
+    | Peel
     | PadLoop
     | BulkPad
     | PadDim

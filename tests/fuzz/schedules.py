@@ -112,7 +112,7 @@ class Schedules:
         if leaves:
             step = self.choices.pick(
                 [*3 * [self._split], *3 * [self._fuse], *2 * [self._reorder], *2 * [self._pad], self._bulk_pad,
-                 self._unroll, self._vectorize, self._parallel, self._tensorize]
+                 self._peel, self._unroll, self._vectorize, self._parallel, self._tensorize]
             )  # fmt: skip
             step(op, leaves)
 
@@ -160,6 +160,10 @@ class Schedules:
         made = [leaf.name for leaf in leaves if leaf.root is None]
         if made:
             self._try(f'bulk_pad("{op}", "{self.choices.pick(made)}", {self.choices.pick(FACTORS)})')
+
+    def _peel(self, op: str, leaves: tuple[Leaf, ...]) -> None:
+        end = self.choices.pick(["last", "first"])
+        self._try(f'peel("{op}", "{self.choices.pick(leaves).name}", {end}={self.choices.pick(FACTORS)})')
 
     def _unroll(self, op: str, leaves: tuple[Leaf, ...]) -> None:
         constant = [leaf for leaf in leaves if isinstance(leaf.extent, Const)]
