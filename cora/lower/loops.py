@@ -11,24 +11,19 @@ from cora.ir import dtypes
 from cora.ir.expr import (
     ONE,
     ZERO,
-    Binary,
-    Call,
     Const,
-    Dim,
     Expr,
     LaneReduce,
     Read,
     Reduce,
     ReduceOp,
-    Size,
     Var,
     binary,
     conjunction,
 )
-from cora.ir.simplify import bounds, common_factor, simplify
+from cora.ir.simplify import bounds, simplify
 from cora.ir.stmt import Alloc, Buffer, For, If, Let, LoopKind, Stmt, Store, block, map_stmt
-from cora.ir.ufun import cuts, scan
-from cora.ir.visit import free_vars, substitute, walk
+from cora.ir.visit import free_vars, substitute
 from cora.lang.check import reductions_of
 from cora.lower.cases import assume, within
 from cora.lower.flatten import flatten, flatten_body
@@ -37,10 +32,10 @@ from cora.lower.operation import Operation, context_of, reduction_identity, simp
 from cora.lower.tensorize import make_tile
 from cora.prove import Context
 from cora.prove.logic import negate
+from cora.schedule.balance import WORKERS, work_share, worker_of
 from cora.schedule.nest import Leaf
 from cora.storage.layout import Layout
 
-WORKERS = Size("%workers")
 MAX_TILE = 4096
 
 
@@ -149,59 +144,6 @@ class _Loops:
 def _at(s: Stmt, values: Mapping[Expr, Expr]) -> Stmt:
     """`s` with variables replaced."""
     return map_stmt(s, lambda inner: _at(inner, values), lambda e: simplify(substitute(e, values)))
-
-
-def worker_of(leaf: Leaf) -> Var:
-    """The loop variable that counts the workers that share a parallel leaf."""
-    return Var(f"{leaf.name}_worker")
-
-
-def work_share(leaves: tuple[Leaf, ...], place: int, worker: Var) -> tuple[Expr, Expr]:
-    """The iterations `begin..end` of the parallel leaf at `place` that `worker` runs.
-
-    Cut by cost, where the cost of an iteration is a function of its index alone: the product of the extents
-    inside, those that depend on inner loops taken at their largest. Otherwise in equal numbers.
-    """
-    leaf = leaves[place]
-    cost = iteration_cost(leaves, place)
-    if leaf.balance == "cost" and free_vars(cost) == {leaf.var} and not free_vars(leaf.extent):
-        index = Dim(leaf.name, leaf.extent)
-        body = substitute(cost, {leaf.var: index})
-        _, varying = common_factor(body, frozenset((index,)))
-        cut = cuts(scan((), index, varying), WORKERS)
-        return cut(worker), cut(worker + 1)
-    return (
-        binary("floordiv", leaf.extent * worker, WORKERS),
-        binary("floordiv", leaf.extent * (worker + 1), WORKERS),
-    )
-
-
-def iteration_cost(leaves: tuple[Leaf, ...], place: int) -> Expr:
-    """About how often the body runs in one iteration of the leaf at `place`, over variables outside and its own.
-
-    Loops inside that depend on one another are taken at their largest; where that is not known, as one iteration.
-    """
-    cost: Expr = ONE
-    largest: dict[Expr, Expr] = {}
-    for leaf in leaves[place + 1 :]:
-        known = _grows_with(leaf.weight, largest)
-        largest[leaf.var] = substitute(leaf.weight, largest) if known else ONE
-        cost = cost * largest[leaf.var]
-    return simplify(cost)
-
-
-def _grows_with(weight: Expr, inner: Mapping[Expr, Expr]) -> bool:
-    """Whether `weight` may be evaluated anywhere, and where the variables `inner` are at their largest.
-
-    A length that depends on them has no value there, and a divisor may be 0 where a loop is empty.
-    """
-    for node in walk(weight):
-        match node:
-            case Call() if free_vars(node) & inner.keys():
-                return False
-            case Binary(op="floordiv" | "mod", b=divisor) if not isinstance(divisor, Const):
-                return False
-    return True
 
 
 def _reduction(op: Operation, flat: _Flat, loops: _Loops) -> Stmt:

@@ -31,7 +31,7 @@ from cora.lower.contract import contract
 from cora.lower.guards import Guards
 from cora.lower.hfuse import check_group, side_by_side
 from cora.lower.hoist import hoist
-from cora.lower.loops import WORKERS, make_loops, worker_of
+from cora.lower.loops import make_loops
 from cora.lower.operation import context_of, make_operation
 from cora.lower.padding import zero_fill
 from cora.lower.program import Lowered
@@ -39,6 +39,7 @@ from cora.lower.records import IndexCheck
 from cora.lower.tables import TableReader, Tables
 from cora.lower.tails import cut_tails
 from cora.prove import Prover, Range
+from cora.schedule.balance import WORKERS, worker_of
 from cora.schedule.nest import initial_nest
 from cora.schedule.schedule import Schedule
 from cora.schedule.stage_steps import check_attached

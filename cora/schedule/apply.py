@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cora.schedule.loop_steps import fuse, peel, reorder, split, split_parts
-from cora.schedule.mark_steps import parallel, tensorize, unroll, vectorize
+from cora.schedule.mark_steps import parallel, remap, tensorize, unroll, vectorize
 from cora.schedule.nest import State
 from cora.schedule.padding_steps import bulk_pad, pad_dim, pad_loop, reorder_dims
 from cora.schedule.piece_steps import hfuse, split_op
@@ -21,6 +21,7 @@ from cora.schedule.steps import (
     PadLoop,
     Parallel,
     Peel,
+    Remap,
     Reorder,
     ReorderDims,
     Split,
@@ -53,7 +54,9 @@ def apply(step: Step, state: State) -> State:
         case PadDim():
             return pad_dim(step, state)
         case Parallel():
-            return state.with_nest(parallel(step, state.nest(step.op, "parallel")))
+            return parallel(step, state)
+        case Remap():
+            return remap(step, state)
         case Vectorize():
             return state.with_nest(vectorize(step, state.nest(step.op, "vectorize")))
         case Unroll():

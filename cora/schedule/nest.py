@@ -14,6 +14,7 @@ from cora.ir.expr import Const, Dim, Expr, Var, binary, unary
 from cora.ir.simplify import simplify
 from cora.ir.stmt import LoopKind
 from cora.ir.tensor import Tensor
+from cora.ir.ufun import UFun
 from cora.ir.visit import free_vars, substitute
 from cora.lang.check import reductions_of
 from cora.storage.layout import Layout
@@ -29,6 +30,7 @@ class Leaf:
     cut: an iteration at which the loop is cut into two loops with code of their own (0 to the extent).
     when: conditions under which the loop gets code of its own, beside the code for all cases.
     overlaps: whether several iterations may compute one element (the last tile, moved back over its neighbour).
+    balance, share: how the workers share a parallel loop, and where the list of each starts, if they have lists.
     masked: whether the loop stays one loop under its conditions, instead of a full part and a tail.
     """
 
@@ -44,6 +46,7 @@ class Leaf:
     when: tuple[Expr, ...] = ()
     overlaps: bool = False
     masked: bool = False
+    share: UFun | None = None
 
     @property
     def weight(self) -> Expr:
@@ -147,7 +150,7 @@ class LoopNest:
 
     def fresh(self, name: str, step: str) -> str:
         """`name`, if no leaf has it; ScheduleError otherwise."""
-        if any(leaf.name == name for leaf in self.leaves):
+        if any(name in (leaf.name, leaf.var.name) for leaf in self.leaves):
             raise ScheduleError(f"{step}: operator '{self.tensor.name}' has a loop '{name}' already")
         if not name.isidentifier():
             raise ScheduleError(f"{step}: a loop name must be an identifier; got {name!r}")
@@ -220,6 +223,20 @@ class State:
                 raise ScheduleError(f"{where}: that cannot run in lanes, for '{name}' has loops of its own")
             result = result.with_nest(replace(attached, around=scope))
         return result
+
+    def renumbered(self, nest: LoopNest, place: int, leaf: Leaf, value: Expr) -> State:
+        """The state with the leaf at `place` of a nest running as `leaf`, whose iterations are `value` of the old one.
+
+        Also around what is attached inside it.
+        """
+        old = nest.leaves[place]
+        values: dict[Expr, Expr] = {old.var: value}
+        nests = dict(self.nests)
+        for name, other in self.nests.items():
+            if old in other.around:
+                around = tuple(leaf if o == old else o.substituted(values) for o in other.around)
+                nests[name] = replace(other.rewrite(0, 0, (), values), around=around)
+        return replace(self, nests=nests).with_nest(nest.rewrite(place, 1, (leaf,), values))
 
 
 def initial_nest(tensor: Tensor) -> LoopNest:

@@ -12,6 +12,7 @@ from cora.ir.expr import Dim
 from cora.ir.tensor import Tensor
 from cora.lang.check import program
 from cora.schedule.apply import apply
+from cora.schedule.balance import Balance
 from cora.schedule.nest import LoopNest, State, initial_nest
 from cora.schedule.steps import (
     BulkPad,
@@ -24,6 +25,7 @@ from cora.schedule.steps import (
     PadLoop,
     Parallel,
     Peel,
+    Remap,
     Reorder,
     ReorderDims,
     Split,
@@ -185,7 +187,16 @@ class Schedule:
         """Whether reads of auxiliary arrays leave the loops that do not change them. See steps.HoistLoads."""
         return self.then(HoistLoads(bool(on)))
 
-    def parallel(self, op: TensorRef, loop: LoopRef, balance: Literal["cost", "count"] = "cost") -> Schedule:
+    def remap(
+        self, op: TensorRef, loop: LoopRef, policy: Literal["descending"] | None = None, *, table: str = ""
+    ) -> Schedule:
+        """Run a loop's iterations in another order: the costliest first, or as a permutation says that is given at
+        run time by the name `table`. See steps.Remap."""
+        if (policy is None) == (not table):
+            raise ScheduleError(f"remap of '{_loop(loop)}': expected either a policy or table=")
+        return self.then(Remap(_tensor(op), _loop(loop), policy or "given", table))
+
+    def parallel(self, op: TensorRef, loop: LoopRef, balance: Balance = "cost") -> Schedule:
         """Run a loop on the workers of the plan. See steps.Parallel."""
         return self.then(Parallel(_tensor(op), _loop(loop), balance))
 

@@ -128,14 +128,36 @@ class PadDim:
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """Run the iterations of `loop` on the workers of the plan, in contiguous runs.
+    """Run the iterations of `loop` on the workers of the plan.
 
-    balance "cost": the runs carry equal work by the extents of the inner loops; "count": equal numbers.
+    balance "cost": contiguous runs of equal work, by the extents of the inner loops (prefix sums, cut);
+    "count": contiguous runs of equal numbers; "longest_first": a list of iterations for each worker, made by giving
+    the next costliest one to the worker with the least work so far.
+
+    before: for i in 0..E: body(i)
+    after:  parallel for w: for i in cuts[w]..cuts[w + 1]: body(i)
+            parallel for w: for k in starts[w]..starts[w + 1]: body(lists[k])          longest_first
     """
 
     op: str
     loop: str
-    balance: Literal["cost", "count"]
+    balance: Literal["cost", "count", "longest_first"]
+
+
+@dataclass(frozen=True, slots=True)
+class Remap:
+    """Run the iterations of a loop in the order of a permutation (thread remapping, paper section 4).
+
+    before: for i in 0..E: body(i)        after: for k in 0..E: body(order[k])
+
+    policy "descending": the costliest first, by the extents of the inner loops; "given": the permutation that the
+    caller gives by the name `table`, one of 0..E-1, checked before anything runs.
+    """
+
+    op: str
+    loop: str
+    policy: Literal["descending", "given"]
+    table: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +287,7 @@ Step: TypeAlias = (
     | BulkPad
     | PadDim
     | Parallel
+    | Remap
     | Vectorize
     | Unroll
     | Inline

@@ -6,6 +6,7 @@ from cora.errors import ScheduleError
 from cora.ir.expr import Const
 from cora.ir.tensor import Tensor
 from cora.lang.check import tensors_of
+from cora.schedule.balance import BALANCES
 from cora.schedule.nest import Leaf
 from cora.schedule.schedule import Schedule
 from cora.schedule.steps import TAILS
@@ -112,7 +113,7 @@ class Schedules:
         if leaves:
             step = self.choices.pick(
                 [*3 * [self._split], *3 * [self._fuse], *2 * [self._reorder], *2 * [self._pad], self._bulk_pad,
-                 self._peel, self._unroll, self._vectorize, self._parallel, self._tensorize]
+                 self._peel, self._remap, self._unroll, self._vectorize, self._parallel, self._tensorize]
             )  # fmt: skip
             step(op, leaves)
 
@@ -165,6 +166,11 @@ class Schedules:
         end = self.choices.pick(["last", "first"])
         self._try(f'peel("{op}", "{self.choices.pick(leaves).name}", {end}={self.choices.pick(FACTORS)})')
 
+    def _remap(self, op: str, leaves: tuple[Leaf, ...]) -> None:
+        how = self.choices.pick(['"descending"', f'table="{self.program.fresh("order")}"'])
+        leaf = leaves[0] if self.choices.chance(70) else self.choices.pick(leaves)
+        self._try(f'remap("{op}", "{leaf.name}", {how})')
+
     def _unroll(self, op: str, leaves: tuple[Leaf, ...]) -> None:
         constant = [leaf for leaf in leaves if isinstance(leaf.extent, Const)]
         if constant:
@@ -183,5 +189,5 @@ class Schedules:
         if not leaves:
             return
         leaf = leaves[0] if self.choices.chance(70) else self.choices.pick(leaves)
-        balance = self.choices.pick(["", ', balance="count"'])
+        balance = self.choices.pick(["", *(f', balance="{b}"' for b in BALANCES)])
         self._try(f'parallel("{op}", "{leaf.name}"{balance})')
