@@ -64,8 +64,8 @@ def _shifted(nest: LoopNest, place: int, outer: tuple[Var, Expr], inner: Var, fa
     where = f"split of '{leaf.name}': tail 'shifted' computes some iterations twice"
     if leaf.reduction:
         raise ScheduleError(f"{where}, and '{leaf.name}' is a reduction loop: it would add them twice")
-    if nest.accumulates:
-        raise ScheduleError(f"{where}, and '{nest.name}' adds to what another piece has stored")
+    if nest.continues or nest.kept_in:
+        raise ScheduleError(f"{where}, and '{nest.name}' continues what it, or another piece, has stored")
     var, count = outer
     joined = binary("min", var * factor, binary("max", leaf.extent - factor, 0)) + inner
     result = _two_loops(nest, place, (var, count), (inner, Const(factor)), joined)
@@ -111,7 +111,9 @@ def _even_parts(
     largest: what no part exceeds, if that is known.
     """
     extent = nest.leaves[place].extent
-    divisor = ONE if count == Const(0) else count  # no parts: any value will do
+    # without parts any value will do; a reduction that is cut into blocks runs the loop once even then
+    divisor = simplify(binary("max", count, ONE)) if nest.leaves[place].reduction else count
+    divisor = ONE if divisor == Const(0) else divisor
     begin = binary("floordiv", extent * outer, divisor)
     size = binary("floordiv", extent * (outer + 1), divisor) - begin
     joined = begin + inner

@@ -160,7 +160,7 @@ def test_a_vloop_outside_its_batch_runs_to_the_longest() -> None:
         ),
         (
             lambda _: cora.schedule(S).split_op(S, i, multiple=4).split("S_tail", batch, 2, tail="shifted"),
-            "'S_tail' adds to what another piece has stored",
+            "'S_tail' continues what it, or another piece, has stored",
         ),
         (
             lambda _: cora.schedule(S).split(S, batch, 2, tail="shifted").split_op(S, i, multiple=4),
