@@ -31,7 +31,7 @@ from cora.lower.access import check_accesses, violations
 from cora.lower.body import make_loops
 from cora.lower.contract import contract
 from cora.lower.guards import Guards
-from cora.lower.hfuse import check_group, side_by_side
+from cora.lower.hfuse import Merge, check_group, side_by_side
 from cora.lower.hoist import hoist
 from cora.lower.operation import context_of, make_operation
 from cora.lower.padding import zero_fill
@@ -41,7 +41,7 @@ from cora.lower.tables import TableReader, Tables
 from cora.lower.tails import cut_tails
 from cora.prove import Prover, Range
 from cora.schedule.balance import WORKERS, worker_of
-from cora.schedule.nest import initial_nest
+from cora.schedule.nest import Group, initial_nest
 from cora.schedule.schedule import Schedule
 from cora.schedule.stage_steps import check_attached
 from cora.settings import Settings
@@ -67,6 +67,7 @@ def lower(schedule: Schedule, settings: Settings, name: str = "kernel") -> Lower
     kernel = _function(name, lowered, list(work.buffers.values()), work.tables)
     check = _check_function(f"{name}_check", work)
     computed = [t for t in work.operators if t.name not in state.outputs]
+    used = {*kernel.buffers, *(check.buffers if check is not None else ())}
     return Lowered(
         name,
         kernel,
@@ -77,7 +78,7 @@ def lower(schedule: Schedule, settings: Settings, name: str = "kernel") -> Lower
         tuple(computed),
         work.layouts,
         {nest.name: nest for nest in schedule.nests},
-        {buffer: fun for fun, buffer in work.tables.buffers.items()},
+        {buffer: fun for fun, buffer in work.tables.buffers.items() if buffer in used},
         tuple(work.guards.records.values()),
         {"loops": loops, "tables": read, "hoisted": hoisted, "lowered": lowered},
         state.undefined_padding,
@@ -117,8 +118,8 @@ class _Lowering:
 
     def run(self, name: str) -> None:
         """Append a nest to the program; one that is fused horizontally waits for the last of its group."""
-        group = next((g for g in self.state.together if name in g), (name,))
-        members = [nest.name for nest in self.nests if nest.name in group]
+        group = next((g for g in self.state.together if name in g.nests), Group((name,)))
+        members = [nest.name for nest in self.nests if nest.name in group.nests]
         if name != members[-1]:
             return
         parts = [self.operator(member) for member in members]
@@ -126,11 +127,26 @@ class _Lowering:
             self.parts.append(parts[0])
             return
         check_group(members, self.nests)
+        if group.depth:
+            self.parts.append(self._merged(members, group.depth, parts))
+            return
         self.parts.append(
             _Part(
                 side_by_side(members, [part.loops for part in parts]),
                 side_by_side(members, [part.read for part in parts]),
             )
+        )
+
+    def _merged(self, members: list[str], depth: int, parts: list[_Part]) -> _Part:
+        """The nests with their outermost loops as one."""
+        merge = Merge(tuple(self.state.nests[name] for name in members), depth)
+        share = merge.share()
+        workers = tuple(Range(worker_of(leaf), WORKERS) for leaf in merge.shared)
+        reader = TableReader(self.tables, workers, self.guards, members[0])
+        read = None if share is None else (reader.expr(share[0]), reader.expr(share[1]))
+        return _Part(
+            merge.loops([part.loops for part in parts], share),
+            merge.loops([part.read for part in parts], read),
         )
 
     def operator(self, name: str, outside: tuple[Expr, ...] = ()) -> _Part:

@@ -200,11 +200,19 @@ class LoopNest:
 
 
 @dataclass(frozen=True, slots=True)
+class Group:
+    """Nests that are fused horizontally: they share their `depth` outermost loops, or (0) the workers alone."""
+
+    nests: tuple[str, ...]
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """What the steps of a schedule have made: a nest per operator, a layout per tensor.
 
-    pieces: the pieces of an operator that is split, in the order in which they run. together: nests that run in one
-    parallel loop. hoist: whether table reads leave loops. inlined: operators that are computed where they are read.
+    pieces: the pieces of an operator that is split, in the order in which they run. together: nests that are fused
+    horizontally. hoist: whether table reads leave loops. inlined: operators that are computed where they are read.
     attached: for an operator computed inside a loop of its consumer, the consumer and the loop.
     """
 
@@ -213,7 +221,7 @@ class State:
     layouts: Mapping[str, Layout]
     undefined_padding: frozenset[str] = frozenset()
     pieces: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    together: tuple[tuple[str, ...], ...] = ()
+    together: tuple[Group, ...] = ()
     hoist: bool = True
     inlined: frozenset[str] = frozenset()
     attached: Mapping[str, tuple[str, str]] = field(default_factory=dict)

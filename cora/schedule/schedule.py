@@ -227,9 +227,12 @@ class Schedule:
         pieces = names or (f"{name}_main", f"{name}_tail")
         return self.then(SplitOp(name, _loop(loop), _int(at, f"split_op: {unit}"), unit, pieces))  # type: ignore[arg-type]
 
-    def hfuse(self, *nests: TensorRef) -> Schedule:
-        """Run independent parallel nests (operators or pieces) in one parallel loop. See steps.HFuse."""
-        return self.then(HFuse(tuple(_tensor(nest) for nest in nests)))
+    def hfuse(self, *nests: TensorRef, depth: int = 0) -> Schedule:
+        """Run independent nests (operators or pieces) in one parallel loop, or in `depth` shared loops.
+
+        See steps.HFuse.
+        """
+        return self.then(HFuse(tuple(_tensor(nest) for nest in nests), _int(depth, "hfuse: depth")))
 
     def cache_write(self, op: TensorRef, loop: LoopRef) -> Schedule:
         """Keep the accumulators of a reduction inside a loop; reduction loops outside continue what is stored.

@@ -54,7 +54,7 @@ def accesses_of(tensor: Tensor) -> list[Access]:
 def _check_untouched(step: str, nest: LoopNest, state: State) -> None:
     name = nest.tensor.name
     staged = name in state.attached or name in {c for c, _ in state.attached.values()}
-    fused = any(name in group for group in state.together)
+    fused = any(name in group.nests for group in state.together)
     if not nest.untouched or staged or fused:
         raise ScheduleError(f"{step}: '{name}' is scheduled already; {step} comes before its other steps")
 

@@ -229,12 +229,17 @@ class SplitOp:
 
 @dataclass(frozen=True, slots=True)
 class HFuse:
-    """Horizontal fusion: run nests that do not read one another in one parallel loop (paper section 4).
+    """Horizontal fusion: run nests that do not read one another side by side (paper section 4).
 
-    before: parallel for w: A(w); parallel for w: B(w)      after: parallel for w: A(w); B(w)
+    before: parallel for w: A(w); parallel for w: B(w)         after, depth 0: parallel for w: A(w); B(w)
+            for i: for j: A(i, j); for i: for k: B(i, k)       depth 1: for i: {for j: A(i, j); for k: B(i, k)}
+
+    At depth n the n outermost loops, which must be alike, are one. Then a piece may also add to what the one before
+    has stored, as long as both are at the same elements in each iteration of the shared loops.
     """
 
     nests: tuple[str, ...]
+    depth: int = 0
 
 
 @dataclass(frozen=True, slots=True)

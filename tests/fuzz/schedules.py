@@ -48,7 +48,8 @@ class Schedules:
             self._operator(op)
         if len(self._names()) > 1 and choices.chance(30):
             pair = choices.shuffled(self._names())[:2]
-            self._try(f'hfuse("{pair[0]}", "{pair[1]}")')
+            depth = choices.pick(["", "", ", depth=1", ", depth=1", ", depth=2"])
+            self._try(f'hfuse("{pair[0]}", "{pair[1]}"{depth})')
 
     def _operator(self, name: str) -> None:
         """Steps for one operator, or for the two pieces that it is split in, unless it has no loops any more."""
@@ -62,6 +63,9 @@ class Schedules:
             how, at = choices.pick(["multiple", "index"]), choices.pick(FACTORS)
             pieces = self.program.fresh("P"), self.program.fresh("P")
             if self._try(f'split_op("{name}", "{loop}", {how}={at}, names={pieces})'):
+                if choices.chance(30):
+                    self._together(pieces)
+                    return
                 for piece in pieces:
                     self._operator(piece)
                 return
@@ -71,6 +75,17 @@ class Schedules:
             self._vectorize(name, self._leaves(name))
         if choices.chance(50):
             self._parallel(name, self._leaves(name))
+
+    def _together(self, pieces: tuple[str, str]) -> None:
+        """Two pieces of an operator in shared loops."""
+        loop = self._leaves(pieces[0])[0].name
+        if self.choices.chance(50):
+            for piece in pieces:
+                self._try(f'parallel("{piece}", "{loop}")')
+        self._try(f'hfuse("{pieces[0]}", "{pieces[1]}", depth={self.choices.pick([1, 1, 2])})')
+        for piece in pieces:
+            if self.choices.chance(50):
+                self._vectorize(piece, self._leaves(piece))
 
     def _attach(self, name: str) -> None:
         readers = [
