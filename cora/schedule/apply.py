@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cora.schedule.factor_steps import rfactor
 from cora.schedule.loop_steps import fuse, peel, reorder, split, split_parts
 from cora.schedule.mark_steps import parallel, remap, unroll, vectorize
 from cora.schedule.nest import State
@@ -26,6 +27,7 @@ from cora.schedule.steps import (
     Remap,
     Reorder,
     ReorderDims,
+    RFactor,
     Split,
     SplitOp,
     SplitParts,
@@ -67,6 +69,8 @@ def apply(step: Step, state: State) -> State:
             return state.with_nest(cache_write(step, state.nest(step.op, "cache_write")))
         case Tensorize():
             return state.with_nest(tensorize(step, state.nest(step.op, "tensorize")))
+        case RFactor():
+            return rfactor(step, state)
         case SplitOp():
             return split_op(step, state)
         case HFuse():

@@ -213,6 +213,7 @@ class State:
 
     pieces: the pieces of an operator that is split, in the order in which they run. together: nests that are fused
     horizontally. hoist: whether table reads leave loops. inlined: operators that are computed where they are read.
+    stages: operators that steps have made, by the operator that reads them.
     attached: for an operator computed inside a loop of its consumer, the consumer and the loop.
     """
 
@@ -225,6 +226,7 @@ class State:
     hoist: bool = True
     inlined: frozenset[str] = frozenset()
     attached: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    stages: Mapping[str, tuple[Tensor, ...]] = field(default_factory=dict)
 
     def nest(self, op: str, step: str) -> LoopNest:
         """The nest of operator `op`; ScheduleError if it is no operator of the program."""

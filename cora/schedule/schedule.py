@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -29,6 +29,7 @@ from cora.schedule.steps import (
     Remap,
     Reorder,
     ReorderDims,
+    RFactor,
     Split,
     SplitOp,
     SplitParts,
@@ -70,8 +71,13 @@ class Schedule:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Inputs and computed tensors, each after what it reads."""
-        return program(self.outputs)
+        """Inputs and computed tensors, those that steps made among them, each after what it reads."""
+        return tuple(t for made in program(self.outputs) for t in self._with_stages(made))
+
+    def _with_stages(self, tensor: Tensor) -> Iterator[Tensor]:
+        for stage in self.state.stages.get(tensor.name, ()):
+            yield from self._with_stages(stage)
+        yield tensor
 
     @property
     def operators(self) -> tuple[Tensor, ...]:
@@ -206,6 +212,25 @@ class Schedule:
         return self.then(
             Vectorize(_tensor(op), _loop(loop), 0 if lanes is None else _int(lanes, "vectorize: lanes"))
         )
+
+    def rfactor(
+        self,
+        op: TensorRef,
+        loop: LoopRef,
+        factor: int | None = None,
+        *,
+        parts: int | None = None,
+        name: str | None = None,
+    ) -> Schedule:
+        """Reduce chunks of `factor` iterations, or so many parts, in an operator of their own, by default
+        `<op>_partial`, and then their results. See steps.RFactor."""
+        operator = _tensor(op)
+        if (factor is None) == (parts is None):
+            raise ScheduleError(f"rfactor of '{operator}': expected either a factor or parts=")
+        stage = f"{operator}_partial" if name is None else name
+        if parts is not None:
+            return self.then(RFactor(operator, _loop(loop), _int(parts, "rfactor: parts"), "parts", stage))
+        return self.then(RFactor(operator, _loop(loop), _int(factor, "rfactor: factor"), "factor", stage))
 
     def split_op(
         self,

@@ -42,6 +42,9 @@ class Schedules:
         for op in operators[:-1]:
             if choices.chance(40):
                 self._try(f'inline("{op}")')
+        for op in operators:
+            if choices.chance(15):
+                operators += self._rfactor(op)
         if choices.chance(50):  # consumers first, so that the others can be attached to their loops
             operators.reverse()
         for op in operators:
@@ -75,6 +78,20 @@ class Schedules:
             self._vectorize(name, self._leaves(name))
         if choices.chance(50):
             self._parallel(name, self._leaves(name))
+
+    def _rfactor(self, op: str) -> list[str]:
+        """The operators of partial results, if there are any."""
+        nest = next((n for n in self.schedule.nests if n.name == op), None)
+        over = [leaf.name for leaf in nest.leaves if leaf.reduction] if nest is not None else []
+        if not over:
+            return []
+        before = set(self._names())
+        how = self.choices.pick(["", "parts="])
+        name = self.program.fresh("R")
+        self._try(
+            f'rfactor("{op}", "{self.choices.pick(over)}", {how}{self.choices.pick(FACTORS)}, name="{name}")'
+        )
+        return [made for made in self._names() if made not in before]
 
     def _together(self, pieces: tuple[str, str]) -> None:
         """Two pieces of an operator in shared loops."""
