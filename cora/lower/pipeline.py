@@ -3,6 +3,7 @@
     definition   accesses stay inside their tensors on valid iterations, or become index checks   access
     operations   bodies over loop variables; guards of loops, stores, loads, reductions; proofs    operation
     loops        loop nests, shares of the workers; flat offsets (Algorithm 1)                     body, loops, flatten
+    cases        loops that are cut, or have versions: what holds in each is decided there         cases
     reductions   accumulators; blocks that continue what is stored                                 reduction
     tensorize    the loops of a dense tile as one call of a micro-kernel, where a step asks for it tensorize
     hfuse        parallel loops of several nests as one, where a step asks for it                  hfuse

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cora.errors import ScheduleError
-from cora.ir.expr import ONE, TRUE, Const, Dim, Expr, Var, binary, ceildiv
+from cora.ir.expr import ONE, TRUE, ZERO, Const, Dim, Expr, Var, binary, ceildiv
 from cora.ir.simplify import Simplifier, simplify
 from cora.ir.ufun import fusion_maps, maximum_over, scan
 from cora.ir.visit import free_vars, substitute
@@ -29,6 +29,9 @@ def split(step: Split, nest: LoopNest) -> LoopNest:
         case "anchored":
             joined = outer * factor + inner - (count * factor - extent)
             result = _two_loops(nest, place, (outer, count), (inner, Const(factor)), joined)
+            if simplify(count * factor - extent) != ZERO:  # all parts but the first are full
+                first = simplify(binary("min", 1, count))
+                result = result.with_leaf(place, replace(result.leaves[place], cut=first))
             return result.under(binary("le", 0, joined), outer, inner).check_order("split")
         case "mask":
             joined = outer * factor + inner
