@@ -203,9 +203,9 @@ def _poly_bounds(p: Poly, ranges: Ranges) -> tuple[Bound, Bound]:
     low: Bound = 0
     high: Bound = 0
     for monomial, c in p:
-        lo: Bound = 1
-        hi: Bound = 1
-        for atom in monomial:
+        first, *rest = monomial or (ONE,)
+        lo, hi = _atom_bounds(first, ranges)
+        for atom in rest:
             lo, hi = _product((lo, hi), _atom_bounds(atom, ranges))
         if c < 0:
             lo, hi = hi, lo

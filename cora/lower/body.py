@@ -31,7 +31,7 @@ def make_loops(
         simplifier(places[op.tensor.name].offset(op.indices)),
         simplifier(flatten_body(op.body, places, buffers, simplifier)),
     )
-    loops = Loops(op.nest.leaves, attached, op.nest.blocks)
+    loops = Loops.of(op.nest, attached, guards)
     if op.nest.tile:
         tile, conditions = make_tile(op, flat, guards)
         return loops.around(loops.leaves[: -op.nest.tile], conditions, tile)

@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import lcm
 
-from cora.ir.expr import ONE, ZERO, Access, Const, Dim, Expr, Read, Size, Var, binary
+from cora.ir.expr import ONE, ZERO, Access, Const, Dim, Expr, Read, binary
 from cora.ir.simplify import simplify
 from cora.ir.stmt import Buffer, LoopKind
 from cora.ir.ufun import maximum_over
 from cora.ir.visit import transform
+from cora.schedule.balance import WORKERS, worker_of
 from cora.schedule.nest import LoopNest
 from cora.storage.layout import Layout, closure
 from cora.storage.offsets import offset
 
-WORKERS = Size("%workers")
 #: Of the innermost dim of scratch memory, in elements: workers share no cache line, and rows begin at one.
 _SCRATCH_MULTIPLE = 16
 
@@ -62,11 +62,6 @@ class Place:
         return simplify(self.origin[k] + extent) if self.origin else extent
 
 
-def worker_of(name: str) -> Var:
-    """The loop variable that counts the workers that share a parallel leaf of this name."""
-    return Var(f"{name}_worker")
-
-
 def place_of(nest: LoopNest, layout: Layout) -> Place:
     """Where a nest stores its results: as the layout says, or for each worker what one iteration around it computes."""
     if not nest.scratch:
@@ -83,7 +78,7 @@ def place_of(nest: LoopNest, layout: Layout) -> Place:
         multiple = lcm(own.pads[innermost].multiple, _SCRATCH_MULTIPLE)
         own = own.with_pad(dims[innermost], multiple, own.pads[innermost].to_max)
     parallel = [leaf for leaf in nest.around if leaf.kind is LoopKind.PARALLEL]
-    worker = worker_of(parallel[0].name) if parallel else ZERO
+    worker = worker_of(parallel[0]) if parallel else ZERO
     origin = tuple(nest.regions[dim].begin for dim in tensor.dims)
     return Place(own.inside(Dim("%worker", WORKERS if parallel else ONE)), origin, (worker,))
 

@@ -3,6 +3,7 @@
     definition   accesses stay inside their tensors on valid iterations, or become index checks   access
     operations   bodies over loop variables; guards of loops, stores, loads, reductions; proofs    operation
     loops        loop nests, shares of the workers; flat offsets (Algorithm 1)                     body, loops, flatten
+    cases        loops that are cut, or have versions: what holds in each is decided there         cases
     reductions   accumulators; blocks that continue what is stored                                 reduction
     tensorize    the loops of a dense tile as one call of a micro-kernel, where a step asks for it tensorize
     hfuse        parallel loops of several nests as one, where a step asks for it                  hfuse
@@ -30,9 +31,9 @@ from cora.ir.visit import free_vars, walk
 from cora.lower.access import check_accesses, violations
 from cora.lower.body import make_loops
 from cora.lower.contract import contract
-from cora.lower.flatten import WORKERS, Place, place_of, worker_of
+from cora.lower.flatten import Place, place_of
 from cora.lower.guards import Guards
-from cora.lower.hfuse import check_group, side_by_side
+from cora.lower.hfuse import Merge, check_group, side_by_side
 from cora.lower.hoist import hoist
 from cora.lower.operation import context_of, make_operation
 from cora.lower.padding import zero_fill
@@ -41,7 +42,8 @@ from cora.lower.records import IndexCheck
 from cora.lower.tables import TableReader, Tables
 from cora.lower.tails import cut_tails
 from cora.prove import Prover, Range
-from cora.schedule.nest import initial_nest
+from cora.schedule.balance import WORKERS, worker_of
+from cora.schedule.nest import Group, initial_nest
 from cora.schedule.schedule import Schedule
 from cora.schedule.stage_steps import check_attached
 from cora.settings import Settings
@@ -62,10 +64,12 @@ def lower(schedule: Schedule, settings: Settings, name: str = "kernel") -> Lower
     read = block([part.read for part in work.parts])
     contracted = contract(read)
     hoisted = hoist(contracted) if state.hoist else contracted
-    lowered = cut_tails(hoisted)
+    masked = frozenset(leaf.var for nest in schedule.nests for leaf in nest.leaves if leaf.masked)
+    lowered = cut_tails(hoisted, masked)
     kernel = _function(name, lowered, list(work.buffers.values()), work.tables)
     check = _check_function(f"{name}_check", work)
     computed = [t for t in work.operators if t.name not in state.outputs]
+    used = {*kernel.buffers, *(check.buffers if check is not None else ())}
     return Lowered(
         name,
         kernel,
@@ -76,7 +80,7 @@ def lower(schedule: Schedule, settings: Settings, name: str = "kernel") -> Lower
         tuple(computed),
         {name: place.layout for name, place in work.places.items()},
         {nest.name: nest for nest in schedule.nests},
-        {buffer: fun for fun, buffer in work.tables.buffers.items()},
+        {buffer: fun for fun, buffer in work.tables.buffers.items() if buffer in used},
         tuple(work.guards.records.values()),
         {"loops": loops, "tables": read, "hoisted": hoisted, "lowered": lowered},
         state.undefined_padding,
@@ -118,8 +122,8 @@ class _Lowering:
 
     def run(self, name: str) -> None:
         """Append a nest to the program; one that is fused horizontally waits for the last of its group."""
-        group = next((g for g in self.state.together if name in g), (name,))
-        members = [nest.name for nest in self.nests if nest.name in group]
+        group = next((g for g in self.state.together if name in g.nests), Group((name,)))
+        members = [nest.name for nest in self.nests if nest.name in group.nests]
         if name != members[-1]:
             return
         parts = [self.operator(member) for member in members]
@@ -127,11 +131,26 @@ class _Lowering:
             self.parts.append(parts[0])
             return
         check_group(members, self.nests)
+        if group.depth:
+            self.parts.append(self._merged(members, group.depth, parts))
+            return
         self.parts.append(
             _Part(
                 side_by_side(members, [part.loops for part in parts]),
                 side_by_side(members, [part.read for part in parts]),
             )
+        )
+
+    def _merged(self, members: list[str], depth: int, parts: list[_Part]) -> _Part:
+        """The nests with their outermost loops as one."""
+        merge = Merge(tuple(self.state.nests[name] for name in members), depth)
+        share = merge.share()
+        workers = tuple(Range(worker_of(leaf), WORKERS) for leaf in merge.shared)
+        reader = TableReader(self.tables, workers, self.guards, members[0])
+        read = None if share is None else (reader.expr(share[0]), reader.expr(share[1]))
+        return _Part(
+            merge.loops([part.loops for part in parts], share),
+            merge.loops([part.read for part in parts], read),
         )
 
     def operator(self, name: str, outside: tuple[Expr, ...] = ()) -> _Part:
@@ -149,9 +168,7 @@ class _Lowering:
                 part = self.operator(attached.name, (*outside, *holds))
                 loops.setdefault(loop, []).append(part.loops)
                 read.setdefault(loop, []).append(part.read)
-        workers = [
-            Range(worker_of(leaf.name), WORKERS) for leaf in nest.scope if leaf.kind is LoopKind.PARALLEL
-        ]
+        workers = [Range(worker_of(leaf), WORKERS) for leaf in nest.scope if leaf.kind is LoopKind.PARALLEL]
         ranges = (*workers, *context_of(nest).ranges)
         reader = TableReader(self.tables, ranges, self.guards, name)
         return _Part(

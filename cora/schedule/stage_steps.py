@@ -28,11 +28,11 @@ def inline(step: Inline, state: State) -> State:
         raise ScheduleError(
             f"inline: '{producer.name}' is stored as {producer.dtype}, which rounds; inlined it would not be"
         )
-    _check_untouched("inline", nest, state)
+    check_untouched("inline", nest, state)
     result = replace(state, inlined=state.inlined | {producer.name})
     for name in readers_of(producer.name, state):
         reader = state.nests[name]
-        _check_untouched("inline", reader, state)
+        check_untouched("inline", reader, state)
         inlined = _inlined(reader.tensor, producer)
         result = replace(result, nests={**result.nests, name: initial_nest(inlined)})
     return result
@@ -53,10 +53,11 @@ def accesses_of(tensor: Tensor) -> list[Access]:
     return [e for e in walk(tensor.body) if isinstance(e, Access)]
 
 
-def _check_untouched(step: str, nest: LoopNest, state: State) -> None:
+def check_untouched(step: str, nest: LoopNest, state: State) -> None:
+    """ScheduleError if a step has changed the loops of an operator, or what it is computed with."""
     name = nest.tensor.name
     staged = name in state.attached or name in {c for c, _ in state.attached.values()}
-    fused = any(name in group for group in state.together)
+    fused = any(name in group.nests for group in state.together)
     if not nest.untouched or staged or fused:
         raise ScheduleError(f"{step}: '{name}' is scheduled already; {step} comes before its other steps")
 
@@ -96,7 +97,7 @@ def compute_at(step: ComputeAt, state: State) -> State:
     nest = state.nest(step.op, "compute_at")
     consumer = state.nest(step.consumer, "compute_at")
     where = f"compute_at: '{step.op}' at loop '{step.loop}' of '{step.consumer}'"
-    _check_untouched("compute_at", nest, state)
+    check_untouched("compute_at", nest, state)
     place = consumer.position(step.loop, "compute_at")
     if place >= consumer.inside and not (consumer.leaves[place].reduction and not consumer.tile):
         reason = "a micro-kernel cannot run it" if consumer.tile else "the loop stands inside a reduction"
@@ -150,7 +151,7 @@ def cache_read(step: CacheRead, state: State) -> State:
         state,
         nests={**state.nests, copy.name: initial_nest(copy), nest.name: reader},
         layouts={**state.layouts, copy.name: Layout.packed(copy.dims)},
-        copies={**state.copies, nest.name: (*state.copies.get(nest.name, ()), copy.name)},
+        stages={**state.stages, reader.tensor.name: (*state.stages.get(reader.tensor.name, ()), copy)},
     )
     result = compute_at(ComputeAt(copy.name, _owner(step.op, step.loop, state), step.loop), result)
     return set_scope(SetScope(copy.name, "scratch"), result)
