@@ -18,8 +18,8 @@ from cora.runtime.arguments import imported, memory_of, new_array
 from cora.runtime.artifact import Artifact, Signature
 from cora.runtime.binding import Binder
 from cora.runtime.code import Code
-from cora.runtime.count import Waste
-from cora.runtime.explain import explain, waste
+from cora.runtime.count import Balance, Waste
+from cora.runtime.explain import balance, explain, waste
 from cora.runtime.memory import address_of, refuse_overlap
 from cora.runtime.plan import WORKERS, Call, Plan, Prepared, worker_count
 from cora.storage.array import RaggedArray
@@ -240,6 +240,11 @@ class Kernel:
     def waste(self, plan: Plan) -> Waste:
         """Executed and useful FLOPs, stored and useful bytes, on the batch of a plan."""
         return waste(self.artifact, plan, plan.prepared(self))
+
+    def balance(self, plan: Plan) -> Balance:
+        """The FLOPs that each worker of a plan runs in this kernel's parallel loops."""
+        plan.prepared(self)
+        return balance(self.artifact, plan)
 
     def source(self, kind: str = "ll") -> str:
         """The generated code: "ll" (LLVM IR after optimisation) or "asm" (assembly)."""
