@@ -286,14 +286,19 @@ class _Matcher:
 
     def _implied(self, condition: Expr) -> bool:
         """Whether `condition`, `x < ceildiv(b, f)`, follows from another one, `f * x + t < b` with t >= 0."""
-        match condition:
-            case Binary(op="lt", a=x, b=Binary(op="floordiv", b=Const(value=f)) as count):
-                for other in self.op.conditions:
-                    if isinstance(other, Binary) and other.op == "lt" and other != condition:
-                        rest = self.simplifier(other.a - x * int(f))
-                        same = self.simplifier(ceildiv(other.b, int(f))) == self.simplifier(count)
-                        if same and not free_vars(rest) & free_vars(x):
-                            return True  # all loop variables of a tile begin at 0
+        if not isinstance(condition, Binary) or condition.op != "lt" or not isinstance(condition.a, Var):
+            return False
+        x = condition.a
+        for other in self.op.conditions:
+            if not isinstance(other, Binary) or other.op != "lt" or other == condition:
+                continue
+            factor = stride_in(other.a, x)
+            if not isinstance(factor, Const) or factor.value <= 0:
+                continue
+            rest = self.simplifier(substitute(other.a, {x: ZERO}))
+            same = self.simplifier(ceildiv(other.b, int(factor.value))) == self.simplifier(condition.b)
+            if same and isinstance(rest, Var):
+                return True  # all loop variables of a tile begin at 0
         return False
 
     def _least(self, ends: list[Expr]) -> Expr:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
+from cora.kernels.blocking import Blocking
 from cora.kernels.gemm import schedules
 from cora.kernels.gemm.linear import linear
-from cora.kernels.gemm.schedules import Blocking
 from cora.kernels.gemm.storage import Storage
 from cora.kernels.gemm.vgemm import vgemm
 from cora.kernels.registry import Recipe, Variant

@@ -7,30 +7,11 @@ tiles `ir` of at most 6 rows; and inside the micro-kernel rows, columns and the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import cora
+from cora.kernels.blocking import BLOCKING, Blocking
 from cora.kernels.gemm.storage import Storage
 
 
-@dataclass(frozen=True, slots=True)
-class Blocking:
-    """Sizes of blocks, in elements.
-
-    Attributes:
-        rows: of a tile; 6 is what a processor with AVX-512 has registers for.
-        columns: of a panel: four vectors with AVX-512.
-        row_block: rows that are multiplied with one panel while it is in the cache.
-        column_block: columns of what a worker takes at a time; a multiple of `columns`.
-    """
-
-    rows: int = 6
-    columns: int = 64
-    row_block: int = 192
-    column_block: int = 256
-
-
-BLOCKING = Blocking()
 PACKED = Storage()
 
 

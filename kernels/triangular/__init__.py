@@ -28,7 +28,22 @@ _ROWS = MappingProxyType(
     }
 )
 
-TRMM = Recipe("trmm", "a triangular matrix times a dense one", trmm, _ROWS)
+TRMM = Recipe(
+    "trmm",
+    "a triangular matrix times a dense one",
+    trmm,
+    MappingProxyType(
+        {
+            "llvm": MappingProxyType(
+                {
+                    "tiled": Variant(schedules.tiled, "balanced tiles of micro-kernels, shared by cost"),
+                    "tiled_unbalanced": Variant(schedules.tiled_unbalanced, "the same, in equal numbers"),
+                    **_ROWS["llvm"],
+                }
+            )
+        }
+    ),
+)
 BANDED = Recipe("banded_matmul", "a banded matrix times a dense one", banded_matmul, _ROWS)
 TRADD = Recipe("tradd", "the sum of two packed triangles", tradd, _FLAT)
 TRMUL = Recipe("trmul", "the element-wise product of two packed triangles", trmul, _FLAT)

@@ -81,7 +81,8 @@ def trmm(
     t = i if side == "left" else j
     own = 1 if unit else 0  # the diagonal is not in the sum
     p = cora.Dim("p", t + 1 - own if triangle.grows else n - t - own)
-    at: Any = p if triangle.grows else t + p + own
+    # Where the sum shrinks it begins at the far end, which is the same for all rows.
+    at: Any = p if triangle.grows else n - 1 - p
     # op(T) has the rows of C from the left, and its columns from the right.
     row, column = (t, at) if (side == "left") != transposed else (at, t)
     element = _element(triangle, row, column)

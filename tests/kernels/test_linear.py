@@ -62,7 +62,7 @@ def check(kernel: cora.Kernel, lens: list[int], features: tuple[int, int], **opt
     assert_product(out.packed().reshape(tokens, width), value, 1.2 * magnitude, depth)
 
 
-@pytest.mark.parametrize("options", EPILOGUES, ids=str)
+@pytest.mark.parametrize("options", [*EPILOGUES, *ACTIVATED], ids=str)
 def test_tiles(options: dict[str, Any]) -> None:
     for lens in BATCHES.values():
         check(kernel_of("tiled", (48, 100), **options), lens, (48, 100), **options)

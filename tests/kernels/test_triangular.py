@@ -81,7 +81,7 @@ def test_variants_of_trmm(variant: str) -> None:
 
 def test_alpha() -> None:
     for triangle in (Triangle(), Triangle("right", "upper", unit=True)):
-        check_trmm(trmm_kernel("rows", triangle, alpha=True), triangle, 30, 70, alpha=-1.5)
+        check_trmm(trmm_kernel("tiled", triangle, alpha=True), triangle, 30, 70, alpha=-1.5)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 16, 63, 200])

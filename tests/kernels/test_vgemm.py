@@ -108,6 +108,7 @@ def test_variants_of_columns_and_padded_storage(variant: str) -> None:
         check(kernel_of(variant, storage), BATCHES["giant_among_tiny"])
 
 
+@pytest.mark.parametrize("variant", ["tiled", "generated"])
 @pytest.mark.parametrize(
     "options",
     [
@@ -121,9 +122,9 @@ def test_variants_of_columns_and_padded_storage(variant: str) -> None:
     ],
     ids=str,
 )
-def test_epilogues(options: dict[str, Any]) -> None:
+def test_epilogues(variant: str, options: dict[str, Any]) -> None:
     definition = {k: v if k == "activation" else True for k, v in options.items()}
-    kernel = kernel_of("generated", **definition)
+    kernel = kernel_of(variant, **definition)
     for batch in ("empty", "no_depth", "around_tiles"):
         check(kernel, BATCHES[batch], **options)
 
