@@ -55,10 +55,16 @@ def _two_loops(
     """The loop at `place` replaced by two (variable, extent); `joined` is its variable in terms of theirs."""
     leaf = nest.leaves[place]
     new = (
-        Leaf(outer[0].name, outer[0], outer[1], leaf.reduction, cost=leaf.weight),
-        Leaf(inner[0].name, inner[0], inner[1], leaf.reduction, cost=ONE),
+        Leaf(outer[0].name, outer[0], outer[1], leaf.reduction, cost=leaf.weight, part_of=leaf.part_of),
+        Leaf(inner[0].name, inner[0], inner[1], leaf.reduction, part_of=outer[0]),
     )
-    return nest.rewrite(place, 1, new, {leaf.var: joined})
+    return _parts_now_of(nest.rewrite(place, 1, new, {leaf.var: joined}), (leaf.var,), inner[0])
+
+
+def _parts_now_of(nest: LoopNest, gone: tuple[Var, ...], var: Var) -> LoopNest:
+    """The nest where what was a part of loops that are `gone` is a part of the loop over `var`."""
+    leaves = (replace(leaf, part_of=var) if leaf.part_of in gone else leaf for leaf in nest.leaves)
+    return replace(nest, leaves=tuple(leaves))
 
 
 def _even_parts(
@@ -128,7 +134,8 @@ def _fuse_pair(nest: LoopNest, outer_name: str, inner_name: str, name: str) -> L
         extent = simplify(offset(*variables, outer.extent))
         values = {outer.var: ffo(*variables, f), inner.var: ffi(*variables, f)}
     new = (Leaf(name, f, extent, outer.reduction),)
-    return nest.rewrite(place, 2, new, values).check_order("fuse")
+    fused = _parts_now_of(nest.rewrite(place, 2, new, values), (outer.var, inner.var), f)
+    return fused.check_order("fuse")
 
 
 def _dims_around(nest: LoopNest, place: int, *extents: Expr) -> dict[Var, Dim]:

@@ -24,8 +24,10 @@ class Leaf:
     """A loop of the scheduled nest; its extent is over the variables of leaves outside it.
 
     cost: what the loop contributes to the cost of an iteration outside, where that is not its extent: of the two
-    loops of a split the outer one stands for the whole range and the inner one for nothing, and padding does not
-    count, so that the lengths themselves are the costs and their prefix sums serve twice.
+    loops of a split the outer one stands for the whole range, and padding does not count, so that the lengths
+    themselves are the costs and their prefix sums serve twice.
+    part_of: the outer one of the two loops of a split: while it stands inside the iteration too, this loop
+    contributes nothing.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Leaf:
     balance: str = "cost"
     root: Dim | None = None
     cost: Expr | None = None
+    part_of: Var | None = None
 
     @property
     def weight(self) -> Expr:

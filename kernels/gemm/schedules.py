@@ -26,9 +26,10 @@ def tiled(C: cora.Tensor, *, storage: Storage = PACKED, blocking: Blocking = BLO
     rows, columns = _roles(storage)
     s = s.split(C, columns, blocking.columns, names=("panel", "jv"))
     s = s.split(C, "panel", blocking.column_block // blocking.columns, names=("jc", "jr"), tail="balanced")
+    s = s.split(C, "p", blocking.depth_block, names=("pc", "pv"), tail="balanced")
     s = s.split(C, rows, blocking.row_block, names=("ic", "ii"), tail="balanced")
     s = s.split(C, "ii", blocking.rows, names=("ir", "iv"), tail="balanced")
-    s = s.reorder(C, "jc", "ic", "jr", "ir", "iv", "jv", "p")
+    s = s.reorder(C, "jc", "ic", "pc", "ir", "jr", "iv", "jv", "pv")
     return s.fuse(C, "batch", "jc", "ic", name="block").parallel(C, "block").tensorize(C, "iv")
 
 
