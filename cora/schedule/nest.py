@@ -25,8 +25,10 @@ class Leaf:
     """A loop of the scheduled nest; its extent is over the variables of leaves outside it.
 
     cost: what the loop contributes to the cost of an iteration outside, where that is not its extent: of the two
-    loops of a split the outer one stands for the whole range and the inner one for nothing, and padding does not
-    count, so that the lengths themselves are the costs and their prefix sums serve twice.
+    loops of a split the outer one stands for the whole range, and padding does not count, so that the lengths
+    themselves are the costs and their prefix sums serve twice.
+    part_of: the outer one of the two loops of a split: while it stands inside the iteration too, this loop
+    contributes nothing.
     bound: what the extent never exceeds, where that is known and the extent is no literal.
     reach: the extent before it was cut off at the end of a dim; what is read of operators inside is cut off itself.
     cut: an iteration at which the loop is cut into two loops with code of their own (0 to the extent).
@@ -49,6 +51,7 @@ class Leaf:
     overlaps: bool = False
     masked: bool = False
     share: UFun | None = None
+    part_of: Var | None = None
     bound: int | None = None
     reach: Expr | None = None
 
