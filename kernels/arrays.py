@@ -82,19 +82,32 @@ def _of_ragged(name: str, value: cora.RaggedArray, lengths: Any, cu_seqlens: Any
         )
     if lengths is not None or cu_seqlens is not None:
         _same_lengths(name, own, _given(name, lengths, cu_seqlens))
-    shape = value.to_padded().shape[2:] if value.sizes.keys() - {fun.domain[0].extent.name} else None
-    sizes = shape or tuple(int(d.extent.value) for d in dims[2:])  # type: ignore[attr-defined]
-    values = value.packed().reshape(-1, *sizes)
+    starts = np.cumsum(own, dtype=np.int64)
+    count = int(starts[-1]) if len(starts) else 0
+    sizes = _inner_sizes(name, value)
+    values = value.packed().reshape(count, *sizes)
 
     def wrap(result: Values) -> cora.RaggedArray:
         new = tuple(
-            dim if shape is None and dim.extent.value == size else cora.Dim(f"{dim.name}_", size)  # type: ignore[attr-defined]
-            for dim, size in zip(dims[2:], result.shape[1:], strict=False)
+            dim if size == old else cora.Dim(f"{dim.name}_", size)
+            for dim, old, size in zip(dims[2:], sizes, result.shape[1:], strict=False)
         )
         layout = cora.Layout.packed((*dims[:2], *new))
         return cora.RaggedArray.from_values(result, layout, value.lengths, value.sizes)
 
     return Tokens(_checked(name, values, inner), np.asarray(own), wrap)
+
+
+def _inner_sizes(name: str, value: cora.RaggedArray) -> tuple[int, ...]:
+    """The extents of the dims after that of the tokens, which are numbers or run-time sizes."""
+    sizes = []
+    for dim in value.layout.dims[2:]:
+        extent: Any = dim.extent
+        size = getattr(extent, "value", value.sizes.get(getattr(extent, "name", "")))
+        if size is None:
+            raise UserError(f"'{name}': dim '{dim.name}': expected a constant extent; got {extent}")
+        sizes.append(int(size))
+    return tuple(sizes)
 
 
 def _of_torch(name: str, value: Any, lengths: Any, cu_seqlens: Any, inner: int) -> Tokens:

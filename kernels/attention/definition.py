@@ -176,8 +176,10 @@ def packed_qkv(spec: Attention, seq: Sequences) -> Sources:
     return Sources(read(0), read(1), read(2))
 
 
-def define(spec: Attention, sources: Callable[[Attention, Sequences], Sources] = separate) -> Program:
-    """The program of `spec` over the given sources."""
+def define(
+    spec: Attention, sources: Callable[[Attention, Sequences], Sources] = separate, name: str = "O"
+) -> Program:
+    """The program of `spec` over the given sources; its output is called `name`."""
     seq = Sequences.of(spec.one_length)
     read = sources(spec, seq)
     batch, q, k = seq.batch, seq.q_lens[seq.batch], seq.kv_lens[seq.batch]
@@ -216,7 +218,7 @@ def define(spec: Attention, sources: Callable[[Attention, Sequences], Sources] =
     )
     sum_ = total[tuple(around)]
     output = cora.compute(
-        "O",
+        name,
         [batch, block, row, group, member, e],
         cora.where(cora.equal(sum_, 0.0), 0.0, mixed[batch, block, row, group, member, e] * (1.0 / sum_)),
     )

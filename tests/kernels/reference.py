@@ -93,3 +93,33 @@ def activation(name: str, x: Array) -> Array:
         case "gelu_tanh":
             return 0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)))
     raise ValueError(name)
+
+
+def encoder_layer(config: Any, w: Any, x: Array, lengths: Sequence[int]) -> Array:
+    """One layer (a LayerConfig and LayerWeights) on packed tokens."""
+
+    def attended(tokens: Array) -> Array:
+        qkv = tokens @ w.qkv.astype(np.float64) + w.qkv_bias
+        q, k, v = np.split(qkv.reshape(len(tokens), 3 * config.heads, config.head_size), 3, axis=1)
+        mixed = attention(q, k, v, lengths, lengths, config.head_size**-0.5)[0]
+        return np.asarray(mixed.reshape(len(tokens), config.hidden) @ w.out + w.out_bias)
+
+    def fed(tokens: Array) -> Array:
+        inner = tokens @ w.inner.astype(np.float64) + w.inner_bias
+        return np.asarray(
+            (inner if config.activation == "none" else activation(config.activation, inner)) @ w.outer
+            + w.outer_bias
+        )
+
+    def norm1(tokens: Array) -> Array:
+        return layer_norm(tokens, w.norm1_gamma, w.norm1_beta, config.epsilon)
+
+    def norm2(tokens: Array) -> Array:
+        return layer_norm(tokens, w.norm2_gamma, w.norm2_beta, config.epsilon)
+
+    x = x.astype(np.float64)
+    if config.norm == "post":
+        x = norm1(x + attended(x))
+        return norm2(x + fed(x))
+    x = x + attended(norm1(x))
+    return np.asarray(x + fed(norm2(x)))
