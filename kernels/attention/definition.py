@@ -15,7 +15,7 @@ A query that sees no key gives 0, and -inf as the logarithm of the sum of expone
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import cora
@@ -122,11 +122,10 @@ class Sequences:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The operators of attention, from the output backwards.
+    """The operators of attention, in the order in which they are computed.
 
     keys_t: keys with the tokens innermost. scores: products of queries and keys. top: the largest score of a row.
-    weights: exponentials. total: their sum. mixed: weighted sums of values. output: the result; lse: if asked for.
-    inputs: of the plain layouts, to describe arrays.
+    weights: exponentials. total: their sum. inverse: its inverse, or 0. output: the result. lse: if asked for.
     """
 
     spec: Attention
@@ -135,10 +134,9 @@ class Program:
     top: cora.Tensor
     weights: cora.Tensor
     total: cora.Tensor
-    mixed: cora.Tensor
+    inverse: cora.Tensor
     output: cora.Tensor
     lse: cora.Tensor | None
-    dims: dict[str, Any] = field(default_factory=dict)
 
     @property
     def outputs(self) -> tuple[cora.Tensor, ...]:
@@ -211,23 +209,16 @@ def define(
     weight = cora.exp(distance)
     weights = cora.compute("weights", [*around, c], weight if seen is None else cora.where(seen, weight, 0.0))
     total = cora.compute("total", around, cora.sum(weights[(*around, c)], over=c))
-    mixed = cora.compute(
-        "mixed",
-        [batch, block, row, group, member, e],
-        cora.sum(weights[(*around, c)] * read.v(batch, j, group, e), over=c),
-    )
     sum_ = total[tuple(around)]
-    output = cora.compute(
-        name,
-        [batch, block, row, group, member, e],
-        cora.where(cora.equal(sum_, 0.0), 0.0, mixed[batch, block, row, group, member, e] * (1.0 / sum_)),
-    )
+    inverse = cora.compute("inverse", around, cora.where(cora.equal(sum_, 0.0), 0.0, 1.0 / sum_))
+    mixed = cora.sum(weights[(*around, c)] * read.v(batch, j, group, e), over=c)
+    output = cora.compute(name, [batch, block, row, group, member, e], mixed * inverse[tuple(around)])
     lse = None
     if spec.lse:
         largest = shift * spec.scale if plain else shift
         value = cora.where(cora.equal(sum_, 0.0), MINUS_INFINITY, cora.log(sum_) + largest)
         lse = cora.compute("lse", [batch, block, row, group, member], value)
-    return Program(spec, keys_t, scores, top, weights, total, mixed, output, lse)
+    return Program(spec, keys_t, scores, top, weights, total, inverse, output, lse)
 
 
 def _range(spec: Attention, q: Any, k: Any, low: Any, high: Any) -> tuple[Any | None, Any]:

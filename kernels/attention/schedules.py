@@ -23,22 +23,20 @@ def schedule(program: Program) -> cora.Schedule:
 
 def fused(program: Program) -> cora.Schedule:
     """All stages of a block inside the loop over blocks of the output."""
-    p = program
-    s = cora.schedule(p.output).reorder(p.output, "batch", "group", "member", "block", "row", "e")
-    for stage in (p.mixed, p.total, p.weights, p.top, p.scores):
-        s = s.compute_at(stage, p.output, "block")
-    s = s.compute_at(p.keys_t, p.output, "group")
-    s = _stages(s, p).vectorize(p.output, "e", _lanes(p.spec.value_size))
-    return s.parallel(p.output, "batch")
+    p, out = program, program.output.name
+    s = cora.schedule(p.output).reorder(out, "batch", "group", "member", "block", "row", "e")
+    for stage in (p.inverse, p.total, p.weights, p.top, p.scores):
+        s = s.compute_at(stage, out, "block")
+    s = s.compute_at(p.keys_t, out, "group")
+    return _stages(s, p).parallel(out, "batch")
 
 
 def stored(program: Program) -> cora.Schedule:
     """Every stage for the whole batch, one after the other: scores and weights are stored."""
     p = program
-    s = cora.schedule(*p.outputs)
-    s = _stages(s, p).vectorize(p.output, "e", _lanes(p.spec.value_size))
-    stages = (p.keys_t, p.scores, p.top, p.weights, p.total, p.mixed, *p.outputs)
-    for stage in stages:
+    s = cora.schedule(*p.outputs).reorder(p.output, "batch", "group", "member", "block", "row", "e")
+    s = _stages(s, p)
+    for stage in (p.keys_t, p.scores, p.top, p.weights, p.total, p.inverse, *p.outputs):
         s = s.parallel(stage, "batch")
     return s
 
@@ -48,19 +46,12 @@ def _stages(s: cora.Schedule, p: Program) -> cora.Schedule:
     s = s.reorder(p.keys_t, "d", "j").vectorize(p.keys_t, "j", LANES)
     for stage in (p.top, p.weights, p.total):
         s = s.vectorize(stage, "c", LANES)
-    s = s.split(p.scores, "c", TILE_COLUMNS, names=("panel", "column"))
-    s = s.split(p.scores, "row", TILE_ROWS, names=("tile", "r"), tail="balanced")
-    s = s.reorder(p.scores, "panel", "tile", "r", "column", "d").tensorize(p.scores, "r")
-    loops = ["block", "row", "group", "member", "e", "c"]
-    held = {leaf.name for leaf in s.nest(p.mixed).leaves}
-    if "block" in held:
-        s = s.reorder(p.mixed, "batch", "group", "member", "block", "row", "e", "c")
-    del loops
-    s = s.split(p.mixed, "row", TILE_ROWS, names=("tile", "r"), tail="balanced")
-    s = s.split(p.mixed, "e", TILE_COLUMNS, names=("panel", "column"))
-    return s.reorder(p.mixed, "tile", "panel", "r", "column", "c").tensorize(p.mixed, "r")
+    s = _tiles(s, p.scores.name, "c", "d")
+    return _tiles(s, p.output.name, "e", "c")
 
 
-def _lanes(size: int) -> int:
-    """Vector lanes for a loop of constant extent: the most that are all used, up to one register."""
-    return next((lanes for lanes in (16, 8, 4, 2) if size % lanes == 0), 16)
+def _tiles(s: cora.Schedule, op: str, columns: str, over: str) -> cora.Schedule:
+    """Panels of columns outside tiles of rows, each a call of a micro-kernel."""
+    s = s.split(op, columns, TILE_COLUMNS, names=("panel", "column"))
+    s = s.split(op, "row", TILE_ROWS, names=("tile", "r"))
+    return s.reorder(op, "panel", "tile", "r", "column", over).tensorize(op, "r")

@@ -16,18 +16,15 @@ LANES = 16
 
 
 def linear(total: cora.Tensor, result: cora.Tensor) -> cora.Schedule:
-    """A product with weights in tiles of micro-kernels, with bias and residual in them; then the activation."""
+    """A product with weights in tiles of micro-kernels; bias and residual in them, the activation behind each."""
     s = cora.schedule(result)
-    s = s.fuse(total, "batch", "i", name="token").split(total, "token", CHUNK, names=("chunk", "t"))
-    s = s.split(total, "t", TILE_ROWS, names=("tile", "r")).split(
-        total, "n", TILE_COLUMNS, names=("panel", "column")
-    )
-    s = s.reorder(total, "chunk", "panel", "tile", "r", "column", "k").tensorize(total, "r")
-    s = s.parallel(total, "chunk")
     if result is not total:
-        s = s.fuse(result, "batch", "i", "n", name="flat").vectorize(result, "flat", LANES)
-        s = s.parallel(result, "flat_o")
-    return s
+        s = s.inline(total)
+    op = result.name
+    s = s.fuse(op, "batch", "i", name="token").split(op, "token", CHUNK, names=("chunk", "t"))
+    s = s.split(op, "t", TILE_ROWS, names=("tile", "r")).split(op, "n", TILE_COLUMNS, names=("panel", "column"))
+    s = s.reorder(op, "chunk", "panel", "tile", "r", "column", "k").tensorize(op, "r")
+    return s.parallel(op, "chunk")
 
 
 def layer_norm(average: cora.Tensor, variance: cora.Tensor, result: cora.Tensor) -> cora.Schedule:
