@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cora.errors import InternalError, ScheduleError, UnsupportedError
 from cora.ir import dtypes
@@ -36,11 +36,12 @@ def reduction(op: Operation, flat: Flat, loops: Loops) -> Stmt:
     running = tuple(c for c in op.conditions if c not in around)
     storing = tuple(c for c in running if free_vars(c) <= bound - reduced)
     lane_loop = (last,) if lanes > 1 else ()
+    bare = replace(loops, attached={})  # what is attached inside runs once, with the reduction
     body = block(
         [
-            loops.around((*tile, *lane_loop), (), block([s.start() for s in sums])),
+            bare.around((*tile, *lane_loop), (), block([s.start() for s in sums])),
             loops.around(inner, (*existing(nest.blocks), *running), block([s.step() for s in sums])),
-            loops.around(tile, storing, _store(op, flat, sums)),
+            bare.around(tile, storing, _store(op, flat, sums)),
         ]
     )
     for buffer in (b for s in sums for b in s.buffers()):

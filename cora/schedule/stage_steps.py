@@ -144,6 +144,9 @@ def cache_read(step: CacheRead, state: State) -> State:
     if not reads:
         read = ", ".join(dict.fromkeys(a.tensor.name for a in accesses_of(nest.tensor)))
         raise ScheduleError(f"{where}: '{step.op}' reads {read or 'nothing'}")
+    indices = (i for a in accesses_of(nest.tensor) for i in a.indices)
+    if any(isinstance(n, Access) and n.tensor.name == step.tensor for i in indices for n in walk(i)):
+        raise ScheduleError(f"{where}: its values are indices, which are checked before the launch")
     source = reads[0].tensor
     copy = Tensor(step.name, source.dims, source.dtype, Access(source, tuple(source.dims)))
     reader = replace(nest, tensor=_redirected(nest.tensor, source, copy))

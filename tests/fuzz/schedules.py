@@ -131,7 +131,8 @@ class Schedules:
         loops = [(nest.name, leaf.name) for nest in readers for leaf in nest.leaves if not leaf.reduction]
         if loops:
             consumer, loop = self.choices.pick(loops)
-            self._try(f'compute_at("{name}", "{consumer}", "{loop}")')
+            if self._try(f'compute_at("{name}", "{consumer}", "{loop}")') and self.choices.chance(50):
+                self._try(f'set_scope("{name}", "scratch")')
 
     def _try(self, step: str) -> bool:
         try:
@@ -163,7 +164,8 @@ class Schedules:
         if leaves:
             step = self.choices.pick(
                 [*3 * [self._split], *3 * [self._fuse], *2 * [self._reorder], *2 * [self._pad], self._bulk_pad,
-                 self._peel, self._remap, self._unroll, self._vectorize, self._parallel, self._tensorize]
+                 self._peel, self._remap, self._unroll, self._vectorize, self._parallel, self._tensorize,
+                 self._cache_write, self._cache_read]
             )  # fmt: skip
             step(op, leaves)
 
@@ -234,6 +236,22 @@ class Schedules:
 
     def _tensorize(self, op: str, leaves: tuple[Leaf, ...]) -> None:
         self._try(f'tensorize("{op}", "{leaves[max(len(leaves) - 3, 0)].name}")')
+
+    def _cache_write(self, op: str, leaves: tuple[Leaf, ...]) -> None:
+        self._try(f'cache_write("{op}", "{self.choices.pick(leaves).name}")')
+
+    def _cache_read(self, op: str, leaves: tuple[Leaf, ...]) -> None:
+        body = self.schedule.nest(op).tensor.body
+        tensors = [] if body is None else tensors_of(body)
+        if not tensors:
+            return
+        tensor, loop = self.choices.pick(list(tensors)).name, self.choices.pick(leaves).name
+        copy = self.program.fresh("T")
+        if self._try(f'cache_read("{op}", "{tensor}", "{loop}", "{copy}")'):
+            for _ in range(self.choices.integer(0, 2)):
+                self._step(copy)
+            if self.choices.chance(50):
+                self._vectorize(copy, self._leaves(copy))
 
     def _parallel(self, op: str, leaves: tuple[Leaf, ...]) -> None:
         if not leaves:
