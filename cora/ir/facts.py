@@ -120,9 +120,6 @@ def facts(call: Call) -> list[Expr]:
 
 def factor_of(call: Call) -> int:
     """A positive integer that divides the value of `call` on every batch; 0 if that is always 0."""
-    match call.fun.definition:
-        case FusedInner(offset=offset):  # row starts and f are multiples: so is their difference
-            return gcd(multiple_of(_scan(offset).body), multiple_of(call.args[-1]))
     return multiple_of(call)
 
 

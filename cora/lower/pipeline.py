@@ -31,6 +31,7 @@ from cora.ir.visit import free_vars, walk
 from cora.lower.access import check_accesses, violations
 from cora.lower.body import make_loops
 from cora.lower.contract import contract
+from cora.lower.flatten import Place, place_of
 from cora.lower.guards import Guards
 from cora.lower.hfuse import Merge, check_group, side_by_side
 from cora.lower.hoist import hoist
@@ -77,7 +78,7 @@ def lower(schedule: Schedule, settings: Settings, name: str = "kernel") -> Lower
         tuple(t for t in schedule.tensors if t.body is None),
         schedule.outputs,
         tuple(computed),
-        work.layouts,
+        {name: place.layout for name, place in work.places.items()},
         {nest.name: nest for nest in schedule.nests},
         {buffer: fun for fun, buffer in work.tables.buffers.items() if buffer in used},
         tuple(work.guards.records.values()),
@@ -100,20 +101,22 @@ class _Lowering:
     def __init__(self, schedule: Schedule, settings: Settings) -> None:
         self.settings = settings
         self.state = schedule.state
-        self.layouts = dict(schedule.state.layouts)
         self.prover = Prover(settings)
         self.guards = Guards(self.prover, settings)
         self.tables = Tables()
         self.nests = schedule.nests
         self.operators = schedule.operators
-        self.inside: dict[str, frozenset[Access]] = {}
+        self.inside: dict[Tensor, frozenset[Access]] = {}
         self.checks: list[IndexCheck] = []
         for operator in self.operators:
-            self.inside[operator.name], found = check_accesses(operator, self.prover)
-            self.checks.extend(found)
+            self.inside[operator], found = check_accesses(operator, self.prover)
+            self.checks.extend(c for c in found if c not in self.checks)
+        self.places = {name: Place(layout) for name, layout in schedule.state.layouts.items()}
+        for nest in self.nests:
+            self.places[nest.tensor.name] = place_of(nest, schedule.state.layouts[nest.tensor.name])
         inputs = [t for t in schedule.tensors if t.body is None]
         self.buffers = {
-            t.name: _buffer(t, schedule.state.outputs, self.layouts) for t in (*inputs, *self.operators)
+            t.name: _buffer(t, schedule.state.outputs, self.places) for t in (*inputs, *self.operators)
         }
         self.parts: list[_Part] = []
 
@@ -142,7 +145,7 @@ class _Lowering:
         """The nests with their outermost loops as one."""
         merge = Merge(tuple(self.state.nests[name] for name in members), depth)
         share = merge.share()
-        workers = tuple(Range(worker_of(leaf), WORKERS) for leaf in merge.shared)
+        workers = tuple(Range(worker_of(leaf.name), WORKERS) for leaf in merge.shared)
         reader = TableReader(self.tables, workers, self.guards, members[0])
         read = None if share is None else (reader.expr(share[0]), reader.expr(share[1]))
         return _Part(
@@ -153,7 +156,7 @@ class _Lowering:
     def operator(self, name: str, outside: tuple[Expr, ...] = ()) -> _Part:
         """The loops of an operator and, inside them, of those attached to it; `outside` holds around it."""
         nest = self.state.nests[name]
-        operation = make_operation(nest, self.layouts, self.inside[nest.tensor.name], self.guards, outside)
+        operation = make_operation(nest, self.places, self.inside[nest.tensor], self.guards, outside)
         loops: dict[str, list[Stmt]] = {}
         read: dict[str, list[Stmt]] = {}
         for attached in self.nests:
@@ -165,29 +168,31 @@ class _Lowering:
                 part = self.operator(attached.name, (*outside, *holds))
                 loops.setdefault(loop, []).append(part.loops)
                 read.setdefault(loop, []).append(part.read)
-        workers = [Range(worker_of(leaf), WORKERS) for leaf in nest.scope if leaf.kind is LoopKind.PARALLEL]
+        workers = [
+            Range(worker_of(leaf.name), WORKERS) for leaf in nest.scope if leaf.kind is LoopKind.PARALLEL
+        ]
         ranges = (*workers, *context_of(nest).ranges)
         reader = TableReader(self.tables, ranges, self.guards, name)
         return _Part(
             make_loops(
-                operation, self.layouts, self.buffers, self.guards, {k: block(v) for k, v in loops.items()}
+                operation, self.places, self.buffers, self.guards, {k: block(v) for k, v in loops.items()}
             ),
             reader.stmt(
                 make_loops(
-                    operation, self.layouts, self.buffers, self.guards, {k: block(v) for k, v in read.items()}
+                    operation, self.places, self.buffers, self.guards, {k: block(v) for k, v in read.items()}
                 )
             ),
         )
 
     def fill_padding(self, name: str) -> None:
         """Append the zero fill of a tensor's storage padding."""
-        for fill, ranges in zero_fill(self.layouts[name], self.buffers[name]):
+        for fill, ranges in zero_fill(self.places[name].layout, self.buffers[name]):
             reader = TableReader(self.tables, ranges, self.guards, f"padding of {name}")
             self.parts.append(_Part(fill, reader.stmt(fill)))
 
 
-def _buffer(tensor: Tensor, outputs: frozenset[str], layouts: Mapping[str, Layout]) -> Buffer:
-    size = layouts[tensor.name].size()
+def _buffer(tensor: Tensor, outputs: frozenset[str], places: Mapping[str, Place]) -> Buffer:
+    size = places[tensor.name].layout.size()
     if tensor.body is None:
         return Buffer(tensor.name, tensor.dtype, size, "input")
     return Buffer(tensor.name, tensor.dtype, size, "output" if tensor.name in outputs else "workspace")
@@ -204,13 +209,13 @@ def _check_function(name: str, work: _Lowering) -> Function | None:
         counter = violations(check, f"%violations{number}")
         _check_sources(check, counter)
         inside, _ = check_accesses(counter, work.prover)
-        layouts = {**work.layouts, counter.name: Layout.packed(())}
-        out = Buffer(counter.name, "int64", layouts[counter.name].size(), "output")
+        places = {**work.places, counter.name: Place(Layout.packed(()))}
+        out = Buffer(counter.name, "int64", places[counter.name].layout.size(), "output")
         own.append(out)
         nest = initial_nest(counter)
-        operation = make_operation(nest, layouts, inside, guards)
+        operation = make_operation(nest, places, inside, guards)
         reader = TableReader(work.tables, context_of(nest).ranges, guards, counter.name)
-        parts.append(reader.stmt(make_loops(operation, layouts, {**work.buffers, counter.name: out}, guards)))
+        parts.append(reader.stmt(make_loops(operation, places, {**work.buffers, counter.name: out}, guards)))
     used = [b for b in work.buffers.values() if b.scope == "input"]
     return _function(name, hoist(block(parts)), [*used, *own], work.tables)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cora.codegen.cache import Cache
 from cora.codegen.load import load as load_code
+from cora.codegen.load import without_torch
 from cora.codegen.target import FEATURES, HostTarget, resolve
 from cora.errors import UnsupportedError, UserError
 from cora.ir.fingerprint import fingerprint
@@ -103,7 +104,8 @@ class _Built:
         name: str,
         cache: Cache | None,
     ) -> None:
-        from cora.codegen.build import compile_functions  # a cached kernel needs none of this
+        with without_torch():
+            from cora.codegen.build import compile_functions  # a cached kernel needs none of this
         from cora.lower.pipeline import lower
 
         check_names(scheduled.tensors, permutations_of(scheduled.nests))

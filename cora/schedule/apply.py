@@ -8,15 +8,17 @@ from cora.schedule.factor_steps import rfactor
 from cora.schedule.loop_steps import fuse, peel, reorder, split, split_parts
 from cora.schedule.mark_steps import parallel, remap, unroll, vectorize
 from cora.schedule.nest import State
-from cora.schedule.padding_steps import bulk_pad, pad_dim, pad_loop, reorder_dims
+from cora.schedule.padding_steps import bulk_pad, pad_loop
 from cora.schedule.piece_steps import hfuse, split_op
 from cora.schedule.reduction_steps import cache_write, tensorize
-from cora.schedule.stage_steps import compute_at, inline
+from cora.schedule.stage_steps import cache_read, compute_at, inline, set_scope
 from cora.schedule.steps import (
     BulkPad,
+    CacheRead,
     CacheWrite,
     ComputeAt,
     Fuse,
+    FuseDims,
     HFuse,
     HoistLoads,
     Inline,
@@ -28,7 +30,9 @@ from cora.schedule.steps import (
     Reorder,
     ReorderDims,
     RFactor,
+    SetScope,
     Split,
+    SplitDim,
     SplitOp,
     SplitParts,
     Step,
@@ -36,6 +40,7 @@ from cora.schedule.steps import (
     Unroll,
     Vectorize,
 )
+from cora.schedule.storage_steps import fuse_dims, pad_dim, reorder_dims, split_dim
 
 
 def apply(step: Step, state: State) -> State:
@@ -77,9 +82,17 @@ def apply(step: Step, state: State) -> State:
             return hfuse(step, state)
         case ReorderDims():
             return reorder_dims(step, state)
+        case SplitDim():
+            return split_dim(step, state)
+        case FuseDims():
+            return fuse_dims(step, state)
         case HoistLoads():
             return replace(state, hoist=step.on)
         case Inline():
             return inline(step, state)
         case ComputeAt():
             return compute_at(step, state)
+        case SetScope():
+            return set_scope(step, state)
+        case CacheRead():
+            return cache_read(step, state)

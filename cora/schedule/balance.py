@@ -19,9 +19,9 @@ BALANCES: tuple[str, ...] = get_args(Balance)
 WORKERS = Size("%workers")
 
 
-def worker_of(leaf: Leaf) -> Var:
-    """The loop variable that counts the workers that share a parallel leaf."""
-    return Var(f"{leaf.name}_worker")
+def worker_of(name: str) -> Var:
+    """The loop variable that counts the workers that share a parallel leaf of this name."""
+    return Var(f"{name}_worker")
 
 
 def work_share(leaves: tuple[Leaf, ...], place: int, worker: Expr) -> tuple[Expr, Expr]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from cora.errors import ScheduleError
 from cora.ir.expr import ONE, TRUE, ZERO, Const, Dim, Expr, Var, binary, ceildiv
-from cora.ir.simplify import Simplifier, simplify
+from cora.ir.simplify import Simplifier, grows, simplify
 from cora.ir.ufun import fusion_maps, maximum_over, scan
 from cora.ir.visit import free_vars, substitute
 from cora.schedule.legality import check_kinds, positive, serial_place
@@ -54,7 +54,7 @@ def _peeled(nest: LoopNest, place: int, outer: tuple[Var, Expr], inner: Var, fac
     full = simplify(extent // factor)
     size: Expr = Const(factor) if full == count else binary("min", factor, extent - var * factor)
     joined = var * factor + inner
-    result = _two_loops(nest, place, (var, count), (inner, simplify(size)), joined)
+    result = _two_loops(nest, place, (var, count), (inner, simplify(size)), joined, factor)
     if full != count:
         # not below 0: a loop outside may run further than its own range, where no iteration of these exists
         result = result.with_leaf(place, replace(result.leaves[place], cut=simplify(binary("max", full, 0))))
@@ -95,15 +95,24 @@ def _two_names(nest: LoopNest, loop: str, outer: str, inner: str) -> tuple[Var, 
 
 
 def _two_loops(
-    nest: LoopNest, place: int, outer: tuple[Var, Expr], inner: tuple[Var, Expr], joined: Expr
+    nest: LoopNest,
+    place: int,
+    outer: tuple[Var, Expr],
+    inner: tuple[Var, Expr],
+    joined: Expr,
+    largest: int | None = None,
 ) -> LoopNest:
-    """The loop at `place` replaced by two (variable, extent); `joined` is its variable in terms of theirs."""
+    """The loop at `place` replaced by two (variable, extent); `joined` is its variable in terms of theirs.
+
+    largest: what the extent of the inner one does not exceed, if that is known.
+    """
     leaf = nest.leaves[place]
     values: dict[Expr, Expr] = {leaf.var: joined}
     when = tuple(simplify(substitute(c, values)) for c in leaf.own_code)
-    common = Leaf(outer[0].name, outer[0], outer[1], leaf.reduction, cost=leaf.weight, overlaps=leaf.overlaps)
-    new = (common, replace(common, name=inner[0].name, var=inner[0], extent=inner[1], cost=ONE, when=when))
-    return nest.rewrite(place, 1, new, values)
+    first = Leaf(outer[0].name, outer[0], outer[1], leaf.reduction, cost=leaf.weight, overlaps=leaf.overlaps)
+    second = Leaf(inner[0].name, inner[0], inner[1], leaf.reduction, cost=ONE, bound=largest)
+    second = replace(second, overlaps=leaf.overlaps, when=when)
+    return nest.rewrite(place, 1, (first, second), values)
 
 
 def _even_parts(
@@ -120,7 +129,7 @@ def _even_parts(
     begin = binary("floordiv", extent * outer, divisor)
     size = binary("floordiv", extent * (outer + 1), divisor) - begin
     joined = begin + inner
-    result = _two_loops(nest, place, (outer, count), (inner, size), joined)
+    result = _two_loops(nest, place, (outer, count), (inner, size), joined, largest)
     facts: tuple[Expr, ...] = (joined < extent, binary("le", 0, joined))
     if largest is not None:
         facts = (*facts, binary("le", size, largest))
@@ -231,6 +240,16 @@ def _longest(nest: LoopNest, leaf: Leaf) -> Expr:
     return maximum_over(tuple(around.values()), extent)()
 
 
+def _at_the_last(nest: LoopNest, extent: Expr, bound: set[Var]) -> Expr | None:
+    """`extent` where the loops that it depends on, and that are not bound, are at their last; None if it may shrink."""
+    for leaf in reversed(nest.leaves):
+        if leaf.var in free_vars(extent) - bound:
+            if not grows(extent, leaf.var):
+                return None
+            extent = simplify(substitute(extent, {leaf.var: leaf.extent - 1}))
+    return extent if free_vars(extent) <= bound else None
+
+
 def _to_the_maximum(nest: LoopNest, leaves: tuple[Leaf, ...]) -> LoopNest:
     """The nest with `leaves` in this order, an extent over variables that are not bound yet made a maximum.
 
@@ -247,7 +266,8 @@ def _to_the_maximum(nest: LoopNest, leaves: tuple[Leaf, ...]) -> LoopNest:
                 leaf = replace(leaf, extent=simpler)
         if not free_vars(leaf.extent) <= bound:
             result = result.under(leaf.var < leaf.extent, leaf.var)
-            leaf = replace(leaf, extent=_longest(nest, leaf), root=None, cut=None)
+            last = _at_the_last(nest, leaf.extent, bound)
+            leaf = replace(leaf, extent=_longest(nest, leaf) if last is None else last, root=None, cut=None)
         if leaf.cut is not None and not free_vars(leaf.cut) <= bound:
             leaf = replace(leaf, cut=None)
         leaf = replace(leaf, when=tuple(c for c in leaf.when if free_vars(c) <= bound | {leaf.var}))

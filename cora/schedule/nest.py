@@ -32,6 +32,8 @@ class Leaf:
     overlaps: whether several iterations may compute one element (the last tile, moved back over its neighbour).
     balance, share: how the workers share a parallel loop, and where the list of each starts, if they have lists.
     masked: whether the loop stays one loop under its conditions, instead of a full part and a tail.
+    bound: what the extent never exceeds, where that is known and the extent is no literal.
+    reach: the extent before it was cut off at the end of a dim; what is read of operators inside is cut off itself.
     """
 
     name: str
@@ -47,6 +49,13 @@ class Leaf:
     overlaps: bool = False
     masked: bool = False
     share: UFun | None = None
+    bound: int | None = None
+    reach: Expr | None = None
+
+    @property
+    def largest(self) -> int | None:
+        """The largest extent, if it is known."""
+        return int(self.extent.value) if isinstance(self.extent, Const) else self.bound
 
     @property
     def weight(self) -> Expr:
@@ -61,12 +70,25 @@ class Leaf:
 
         cost = None if self.cost is None else new(self.cost)
         cut = None if self.cut is None else new(self.cut)
-        return replace(self, extent=new(self.extent), cost=cost, cut=cut, when=tuple(map(new, self.when)))
+        reach = None if self.reach is None else new(self.reach)
+        when = tuple(map(new, self.when))
+        return replace(self, extent=new(self.extent), cost=cost, cut=cut, reach=reach, when=when)
 
     @property
     def own_code(self) -> tuple[Expr, ...]:
         """Where code of its own runs, as conditions on an iteration: what a rewritten loop keeps of its cut."""
         return self.when if self.cut is None else (*self.when, self.var < self.cut)
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """What an iteration around an attached operator computes of a dim: from `begin`; at most `largest` values.
+
+    largest: None if no bound is known but the extent of the dim.
+    """
+
+    begin: Expr
+    largest: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +103,8 @@ class LoopNest:
     piece: the name of this piece of the operator, if the operator is split. accumulates: whether it combines its
     result with what an earlier piece stored.
     around: the loops of the consumer inside which an attached operator runs, outermost first.
-    scratch: whether an attached operator is stored relative to what the iteration around it computes.
+    regions: of an attached operator, what the iteration around it computes of each dim.
+    scratch: whether an attached operator is stored relative to its regions, for each worker anew.
     kept_in: the loop inside which the accumulators of a reduction live ("": outside its first reduction loop).
     """
 
@@ -96,6 +119,7 @@ class LoopNest:
     piece: str = ""
     accumulates: bool = False
     kept_in: str = ""
+    regions: Mapping[Dim, Region] = field(default_factory=dict)
     scratch: bool = False
 
     @property
@@ -215,6 +239,7 @@ class State:
     horizontally. hoist: whether table reads leave loops. inlined: operators that are computed where they are read.
     stages: operators that steps have made, by the operator that reads them.
     attached: for an operator computed inside a loop of its consumer, the consumer and the loop.
+    copies: the copies of tensors (cache_read) that a nest reads; they run before it.
     """
 
     outputs: frozenset[str]
@@ -227,6 +252,7 @@ class State:
     inlined: frozenset[str] = frozenset()
     attached: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     stages: Mapping[str, tuple[Tensor, ...]] = field(default_factory=dict)
+    copies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def nest(self, op: str, step: str) -> LoopNest:
         """The nest of operator `op`; ScheduleError if it is no operator of the program."""
@@ -273,7 +299,11 @@ class State:
         for name, other in self.nests.items():
             if old in other.around:
                 around = tuple(leaf if o == old else o.substituted(values) for o in other.around)
-                nests[name] = replace(other.rewrite(0, 0, (), values), around=around)
+                regions = {
+                    d: replace(r, begin=simplify(substitute(r.begin, values)))
+                    for d, r in other.regions.items()
+                }
+                nests[name] = replace(other.rewrite(0, 0, (), values), around=around, regions=regions)
         return replace(self, nests=nests).with_nest(nest.rewrite(place, 1, (leaf,), values))
 
 

@@ -16,9 +16,11 @@ from cora.schedule.balance import Balance
 from cora.schedule.nest import LoopNest, State, initial_nest
 from cora.schedule.steps import (
     BulkPad,
+    CacheRead,
     CacheWrite,
     ComputeAt,
     Fuse,
+    FuseDims,
     HFuse,
     HoistLoads,
     Inline,
@@ -30,7 +32,9 @@ from cora.schedule.steps import (
     Reorder,
     ReorderDims,
     RFactor,
+    SetScope,
     Split,
+    SplitDim,
     SplitOp,
     SplitParts,
     Step,
@@ -89,10 +93,11 @@ class Schedule:
         """The loop nests in the order in which they run: an operator's after those it reads, its pieces in order."""
         state = self.state
         return tuple(
-            state.nests[piece]
+            state.nests[name]
             for t in self.tensors
             if t.body is not None and t.name not in state.inlined
             for piece in state.pieces.get(t.name, (t.name,))
+            for name in (*state.copies.get(piece, ()), piece)
         )
 
     def nest(self, op: TensorRef) -> LoopNest:
@@ -190,6 +195,22 @@ class Schedule:
         """Store the dims of a tensor in another order, outermost first. See steps.ReorderDims."""
         return self.then(ReorderDims(_tensor(tensor), tuple(_loop(dim) for dim in order)))
 
+    def split_dim(
+        self, tensor: TensorRef, dim: LoopRef, factor: int, names: tuple[str, str] | None = None
+    ) -> Schedule:
+        """Store a dim as its blocks and the places in them, `names`, by default `<dim>_o`, `<dim>_i`.
+
+        See steps.SplitDim.
+        """
+        name = _loop(dim)
+        outer, inner = names or (f"{name}_o", f"{name}_i")
+        return self.then(SplitDim(_tensor(tensor), name, _int(factor, "split_dim: factor"), outer, inner))
+
+    def fuse_dims(self, tensor: TensorRef, *dims: LoopRef, name: str | None = None) -> Schedule:
+        """Store dims, given outermost first, as one, `name`. See steps.FuseDims."""
+        names = tuple(_loop(dim) for dim in dims)
+        return self.then(FuseDims(_tensor(tensor), names, name or "_".join(names)))
+
     def hoist_loads(self, on: bool = True) -> Schedule:
         """Whether reads of auxiliary arrays leave the loops that do not change them. See steps.HoistLoads."""
         return self.then(HoistLoads(bool(on)))
@@ -282,6 +303,19 @@ class Schedule:
         """Compute an operator inside a loop of its consumer; the consumer's loops down to it are then fixed, those
         of the operator are scheduled afterwards. See steps.ComputeAt."""
         return self.then(ComputeAt(_tensor(op), _tensor(consumer), _loop(loop)))
+
+    def set_scope(self, op: TensorRef, scope: Literal["memory", "scratch"]) -> Schedule:
+        """Where an operator that is computed inside a loop of its consumer is stored. See steps.SetScope."""
+        return self.then(SetScope(_tensor(op), scope))
+
+    def cache_read(
+        self, op: TensorRef, tensor: TensorRef, loop: LoopRef, name: str | None = None
+    ) -> Schedule:
+        """Copy what an iteration of a loop of `op` reads of a tensor; the copy is the operator `name`, by default
+        `<tensor>_copy`. See steps.CacheRead."""
+        return self.then(
+            CacheRead(_tensor(op), _tensor(tensor), _loop(loop), name or f"{_tensor(tensor)}_copy")
+        )
 
     def to_json(self) -> str:
         """The steps as JSON text; `from_json` reads it."""

@@ -116,6 +116,7 @@ class BulkPad:
 class PadDim:
     """Pad the storage of a dim: to a multiple, and to the longest slice first if `to_max`.
 
+    The dim may be one that `split_dim` or `fuse_dims` has made. A dim that is split or fused is padded before that.
     The padding of an output is zero when the kernel returns, unless `contents` is "undefined".
     """
 
@@ -201,7 +202,9 @@ class ComputeAt:
     before: for b: for j: P[b, j] = g             after: for b: for j: P[b, j] = g
             for b: for j: C[b, j] = h(P[b, j])                  for j: C[b, j] = h(P[b, j])     (at loop b)
 
-    A dim of P that is read at one value that the loops outside fix is fixed; the others are computed in full.
+    A dim of P that is read at one value that the loops outside fix is fixed. One that is read at an interval, an
+    even function of the loops inside, is computed for that interval (at io, where i is io * 4 + ii: four values).
+    The others are computed in full.
     """
 
     op: str
@@ -226,6 +229,36 @@ class RFactor:
     loop: str
     size: int
     unit: Literal["factor", "parts"]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetScope:
+    """Where an operator that is computed inside a loop of its consumer is stored.
+
+    "memory": all of it, as its layout says. "scratch": what one iteration computes, in a buffer of each worker's
+    own that stays in its cache; padding and order of the layout apply to that.
+
+    before: for b: for j: P[offset[b] + j] = g            after: for b: for j: P[worker * longest + j] = g
+    """
+
+    op: str
+    scope: Literal["memory", "scratch"]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRead:
+    """Copy what an iteration of `loop` of `op` reads of a tensor to scratch memory, and read that instead.
+
+    before: for io: for ii: O[io*4 + ii] = h(A[io*4 + ii])       after: for io: for a in 0..4: A_copy[a] = A[io*4 + a]
+                                                                         for ii: O[io*4 + ii] = h(A_copy[ii])
+
+    The copy is an operator, `name`, with loops and a layout that may be scheduled (packing, transposing).
+    """
+
+    op: str
+    tensor: str
+    loop: str
     name: str
 
 
@@ -266,11 +299,46 @@ class HFuse:
 class ReorderDims:
     """Store the dims of a tensor in another order, outermost first; the definition's indices stay as they are.
 
+    Where dims are split or fused, the order is one of what they have become.
+
     before: X[b][i][h] at offset(b)*H + i*H + h        after, order b, h, i: offset(b)*H + h*lens[b] + i
     """
 
     tensor: str
     order: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitDim:
+    """Store a dim of a tensor as two, `outer` = dim // factor and `inner` = dim % factor, in its place.
+
+    Other steps on storage then name the two; the definition's indices stay as they are. The last block is a whole
+    one: what of it is past the end is padding, with the rules of `pad_dim`.
+
+    before: W[k][n] at k*N + n
+    after, order no, k, ni: W[no][k][ni] at (n // 64)*K*64 + k*64 + n % 64       T[jo*64 + ji] at jo*K*64 + k*64 + ji
+    """
+
+    tensor: str
+    dim: str
+    factor: int
+    outer: str
+    inner: str
+
+
+@dataclass(frozen=True, slots=True)
+class FuseDims:
+    """Store dims of a tensor that lie one directly inside the other as one, as loops are fused.
+
+    A loop fused alike accesses `T[f]`. The fused dim can be padded, split and reordered as a whole.
+
+    before: X[b][i][d] at (offset(b) + i)*D + d
+    after, f split by 6, order fo, d, fi: X[fo][d][fi] at (f // 6)*D*6 + d*6 + f % 6,   f = offset(b) + i
+    """
+
+    tensor: str
+    dims: tuple[str, ...]
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,12 +403,16 @@ Step: TypeAlias = (
     | Unroll
     | Inline
     | ComputeAt
+    | SetScope
+    | CacheRead
     | CacheWrite
     | Tensorize
     | RFactor
     | SplitOp
     | HFuse
     | ReorderDims
+    | SplitDim
+    | FuseDims
     | HoistLoads
 )
 

@@ -33,9 +33,7 @@ class Schedules:
             for dim in tensor.dims:
                 if choices.chance(20):
                     self._pad_storage(tensor, dim.name)
-            if tensor.ndim > 1 and choices.chance(12):
-                order = ", ".join(f'"{dim.name}"' for dim in choices.shuffled(tensor.dims))
-                self._try(f'reorder_dims("{tensor.name}", {order})')
+            self._store(tensor)
         if choices.chance(10):
             self._try("hoist_loads(False)")
         operators = [t.name for t in self.schedule.tensors if t.body is not None]
@@ -53,6 +51,26 @@ class Schedules:
             pair = choices.shuffled(self._names())[:2]
             depth = choices.pick(["", "", ", depth=1", ", depth=1", ", depth=2"])
             self._try(f'hfuse("{pair[0]}", "{pair[1]}"{depth})')
+
+    def _store(self, tensor: Tensor) -> None:
+        """Dims split, fused and padded in storage, and their order."""
+        choices, name = self.choices, tensor.name
+        for _ in range(choices.pick([0, 0, 0, 0, 1, 1, 2, 3]) if tensor.ndim else 0):
+            axes = self.schedule.layout(name).stored_names
+            place = choices.integer(0, len(axes) - 1)
+            if choices.chance(40) and place + 1 < len(axes):
+                self._try(
+                    f'fuse_dims("{name}", "{axes[place]}", "{axes[place + 1]}", name="{self.program.fresh("a")}")'
+                )
+            else:
+                names = self.program.fresh("a"), self.program.fresh("a")
+                self._try(f'split_dim("{name}", "{axes[place]}", {choices.pick(FACTORS)}, names={names})')
+            if choices.chance(25):
+                self._pad_storage(tensor, choices.pick(self.schedule.layout(name).stored_names))
+        axes = self.schedule.layout(name).stored_names
+        if len(axes) > 1 and choices.chance(12 if len(axes) == tensor.ndim else 60):
+            order = ", ".join(f'"{axis}"' for axis in choices.shuffled(axes))
+            self._try(f'reorder_dims("{name}", {order})')
 
     def _operator(self, name: str) -> None:
         """Steps for one operator, or for the two pieces that it is split in, unless it has no loops any more."""

@@ -234,3 +234,10 @@ def test_pieces_side_by_side_under_conditions() -> None:
     s = cora.schedule(T).split_op(T, none, index=5, names=("first", "rest"))
     s = s.split_op("rest", b, index=1, names=("second", "third")).fuse("third", none, one)
     check(s.parallel("first", b).parallel("third", b).hfuse("first", "third"), BATCHES)
+
+
+def test_a_divisor_that_is_zero_in_code_that_never_runs() -> None:
+    lens = cora.lengths("L", none)
+    row = cora.Dim("row", lens[none])
+    T = cora.compute("T", [none], cora.mean(cora.cast(row, "float32"), over=row))
+    check([T], [{"L": []}])
