@@ -239,5 +239,8 @@ def test_pieces_side_by_side_under_conditions() -> None:
 def test_a_divisor_that_is_zero_in_code_that_never_runs() -> None:
     lens = cora.lengths("L", none)
     row = cora.Dim("row", lens[none])
-    T = cora.compute("T", [none], cora.mean(cora.cast(row, "float32"), over=row))
-    check([T], [{"L": []}])
+    other = cora.Dim("other", 0)
+    source = cora.placeholder("source", [other, cora.Dim("column", lens[other])])
+    index = cora.placeholder("index", [none], "int32")
+    T = cora.compute("T", [none], cora.mean(source[none, index[none] % lens[none]], over=row))
+    check([T], [{"L": []}], ranges={"index": 50})
