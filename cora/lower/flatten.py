@@ -78,7 +78,7 @@ def place_of(nest: LoopNest, layout: Layout) -> Place:
         multiple = lcm(own.pads[innermost].multiple, _SCRATCH_MULTIPLE)
         own = own.with_pad(dims[innermost], multiple, own.pads[innermost].to_max)
     parallel = [leaf for leaf in nest.around if leaf.kind is LoopKind.PARALLEL]
-    worker = worker_of(parallel[0].name) if parallel else ZERO
+    worker = worker_of(parallel[0]) if parallel else ZERO
     origin = tuple(nest.regions[dim].begin for dim in tensor.dims)
     return Place(own.inside(Dim("%worker", WORKERS if parallel else ONE)), origin, (worker,))
 

@@ -77,14 +77,14 @@ class Merge:
         }
         for own, leaf in zip(nest.leaves, self.shared, strict=False):
             names[own.var] = leaf.var
-            names[worker_of(own.name)] = worker_of(leaf.name)
+            names[worker_of(own)] = worker_of(leaf)
         return {old: new for old, new in names.items() if old != new}
 
     def share(self) -> Share | None:
         """What a worker runs of a shared parallel loop: cut by the work of all nests. None without such a loop."""
         for place, leaf in enumerate(self.shared):
             if leaf.kind is LoopKind.PARALLEL:
-                worker = worker_of(leaf.name)
+                worker = worker_of(leaf)
                 if leaf.share is not None:
                     return leaf.share(worker), leaf.share(worker + 1)
                 costs = [substitute(iteration_cost(n.leaves, place), self.names(n)) for n in self.nests]
@@ -111,7 +111,7 @@ class Merge:
             header = headers[leaf.var]
             if leaf.kind is LoopKind.PARALLEL and share is not None:
                 result = For(leaf.var, *share, LoopKind.SERIAL, result)
-                header = headers[worker_of(leaf.name)]
+                header = headers[worker_of(leaf)]
             result = For(header.var, header.begin, header.end, header.kind, result)
         return result
 

@@ -63,7 +63,7 @@ class Loops:
             return self._versions(leaf, ZERO, at_least_once(leaf), leaf.kind, body)
         if leaf.kind is not LoopKind.PARALLEL:
             return self._versions(leaf, ZERO, leaf.extent, leaf.kind, body)
-        worker = worker_of(leaf.name)
+        worker = worker_of(leaf)
         begin, end = work_share(self.leaves, self.leaves.index(leaf), worker)
         share = self._versions(leaf, begin, end, LoopKind.SERIAL, body)
         return For(worker, ZERO, WORKERS, LoopKind.PARALLEL, share)

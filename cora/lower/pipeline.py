@@ -145,7 +145,7 @@ class _Lowering:
         """The nests with their outermost loops as one."""
         merge = Merge(tuple(self.state.nests[name] for name in members), depth)
         share = merge.share()
-        workers = tuple(Range(worker_of(leaf.name), WORKERS) for leaf in merge.shared)
+        workers = tuple(Range(worker_of(leaf), WORKERS) for leaf in merge.shared)
         reader = TableReader(self.tables, workers, self.guards, members[0])
         read = None if share is None else (reader.expr(share[0]), reader.expr(share[1]))
         return _Part(
@@ -168,9 +168,7 @@ class _Lowering:
                 part = self.operator(attached.name, (*outside, *holds))
                 loops.setdefault(loop, []).append(part.loops)
                 read.setdefault(loop, []).append(part.read)
-        workers = [
-            Range(worker_of(leaf.name), WORKERS) for leaf in nest.scope if leaf.kind is LoopKind.PARALLEL
-        ]
+        workers = [Range(worker_of(leaf), WORKERS) for leaf in nest.scope if leaf.kind is LoopKind.PARALLEL]
         ranges = (*workers, *context_of(nest).ranges)
         reader = TableReader(self.tables, ranges, self.guards, name)
         return _Part(

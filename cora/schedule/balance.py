@@ -9,7 +9,7 @@ from cora.ir.expr import ONE, Binary, Call, Const, Dim, Expr, Size, Var, binary
 from cora.ir.facts import is_nonnegative
 from cora.ir.simplify import common_factor, simplify
 from cora.ir.ufun import Given, UFun, cuts, scan
-from cora.ir.visit import free_vars, substitute, walk
+from cora.ir.visit import free_vars, substitute, transform, walk
 from cora.schedule.nest import Leaf, LoopNest
 
 #: How the iterations of a parallel loop are shared: see `cora.schedule.steps.Parallel`.
@@ -19,9 +19,9 @@ BALANCES: tuple[str, ...] = get_args(Balance)
 WORKERS = Size("%workers")
 
 
-def worker_of(name: str) -> Var:
-    """The loop variable that counts the workers that share a parallel leaf of this name."""
-    return Var(f"{name}_worker")
+def worker_of(leaf: Leaf) -> Var:
+    """The loop variable that counts the workers that share a parallel leaf."""
+    return Var(f"{leaf.name}_worker")
 
 
 def work_share(leaves: tuple[Leaf, ...], place: int, worker: Expr) -> tuple[Expr, Expr]:
@@ -71,24 +71,37 @@ def iteration_cost(leaves: tuple[Leaf, ...], place: int) -> Expr:
     Loops inside that depend on one another are taken at their largest; where that is not known, as one iteration.
     """
     cost: Expr = ONE
+    inside = leaves[place + 1 :]
     largest: dict[Expr, Expr] = {}
-    for leaf in leaves[place + 1 :]:
-        known = _grows_with(leaf.weight, largest)
-        largest[leaf.var] = substitute(leaf.weight, largest) if known else ONE
-        cost = cost * largest[leaf.var]
+    for leaf in inside:
+        weight = _defined_everywhere(leaf.weight)
+        known = _grows_with(weight, largest)
+        largest[leaf.var] = substitute(weight, largest) if known else ONE
+        if all(leaf.part_of != other.var for other in inside):
+            cost = cost * largest[leaf.var]
     return simplify(cost)
 
 
-def _grows_with(weight: Expr, inner: Mapping[Expr, Expr]) -> bool:
-    """Whether `weight` may be evaluated anywhere, and where the variables `inner` are at their largest.
+def _defined_everywhere(weight: Expr) -> Expr:
+    """`weight` with no divisor 0, as that of an even part is where there are no parts: then it does not count."""
 
-    A length that depends on them has no value there, and a divisor may be 0 where a loop is empty.
+    def rule(e: Expr) -> Expr | None:
+        match e:
+            case Binary(op="floordiv" | "mod", b=divisor) if not isinstance(divisor, Const):
+                return binary(e.op, e.a, binary("max", divisor, ONE))
+        return None
+
+    return transform(weight, rule)
+
+
+def _grows_with(weight: Expr, inner: Mapping[Expr, Expr]) -> bool:
+    """Whether `weight` may be evaluated where the variables `inner` are at their largest.
+
+    A length that depends on them has no value there.
     """
     for node in walk(weight):
         match node:
             case Call() if free_vars(node) & inner.keys():
-                return False
-            case Binary(op="floordiv" | "mod", b=divisor) if not isinstance(divisor, Const):
                 return False
     return True
 

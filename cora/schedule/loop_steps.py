@@ -109,10 +109,17 @@ def _two_loops(
     leaf = nest.leaves[place]
     values: dict[Expr, Expr] = {leaf.var: joined}
     when = tuple(simplify(substitute(c, values)) for c in leaf.own_code)
-    first = Leaf(outer[0].name, outer[0], outer[1], leaf.reduction, cost=leaf.weight, overlaps=leaf.overlaps)
-    second = Leaf(inner[0].name, inner[0], inner[1], leaf.reduction, cost=ONE, bound=largest)
-    second = replace(second, overlaps=leaf.overlaps, when=when)
-    return nest.rewrite(place, 1, (first, second), values)
+    common = Leaf(outer[0].name, outer[0], outer[1], leaf.reduction, cost=leaf.weight, overlaps=leaf.overlaps)
+    var, size = inner
+    second = replace(common, name=var.name, var=var, extent=size, cost=None, when=when, bound=largest)
+    new = (replace(common, part_of=leaf.part_of), replace(second, part_of=outer[0]))
+    return _parts_now_of(nest.rewrite(place, 1, new, values), (leaf.var,), inner[0])
+
+
+def _parts_now_of(nest: LoopNest, gone: tuple[Var, ...], var: Var) -> LoopNest:
+    """The nest where what was a part of loops that are `gone` is a part of the loop over `var`."""
+    leaves = (replace(leaf, part_of=var) if leaf.part_of in gone else leaf for leaf in nest.leaves)
+    return replace(nest, leaves=tuple(leaves))
 
 
 def _even_parts(
@@ -184,7 +191,8 @@ def _fuse_pair(nest: LoopNest, outer_name: str, inner_name: str, name: str) -> L
     when = tuple(simplify(substitute(c, values)) for c in (*outer.own_code, *inner.own_code))
     overlaps = outer.overlaps or inner.overlaps
     new = (Leaf(name, f, extent, outer.reduction, when=when, overlaps=overlaps),)
-    return nest.rewrite(place, 2, new, values).check_order("fuse")
+    fused = _parts_now_of(nest.rewrite(place, 2, new, values), (outer.var, inner.var), f)
+    return fused.check_order("fuse")
 
 
 def peel(step: Peel, nest: LoopNest) -> LoopNest:
@@ -267,7 +275,8 @@ def _to_the_maximum(nest: LoopNest, leaves: tuple[Leaf, ...]) -> LoopNest:
         if not free_vars(leaf.extent) <= bound:
             result = result.under(leaf.var < leaf.extent, leaf.var)
             last = _at_the_last(nest, leaf.extent, bound)
-            leaf = replace(leaf, extent=_longest(nest, leaf) if last is None else last, root=None, cut=None)
+            longest = _longest(nest, leaf) if last is None else last
+            leaf = replace(leaf, extent=longest, root=None, cut=None)
         if leaf.cut is not None and not free_vars(leaf.cut) <= bound:
             leaf = replace(leaf, cut=None)
         leaf = replace(leaf, when=tuple(c for c in leaf.when if free_vars(c) <= bound | {leaf.var}))

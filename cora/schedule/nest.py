@@ -25,15 +25,17 @@ class Leaf:
     """A loop of the scheduled nest; its extent is over the variables of leaves outside it.
 
     cost: what the loop contributes to the cost of an iteration outside, where that is not its extent: of the two
-    loops of a split the outer one stands for the whole range and the inner one for nothing, and padding does not
-    count, so that the lengths themselves are the costs and their prefix sums serve twice.
+    loops of a split the outer one stands for the whole range, and padding does not count, so that the lengths
+    themselves are the costs and their prefix sums serve twice.
+    part_of: the outer one of the two loops of a split: while it stands inside the iteration too, this loop
+    contributes nothing.
+    bound: what the extent never exceeds, where that is known and the extent is no literal.
+    reach: the extent before it was cut off at the end of a dim; what is read of operators inside is cut off itself.
     cut: an iteration at which the loop is cut into two loops with code of their own (0 to the extent).
     when: conditions under which the loop gets code of its own, beside the code for all cases.
     overlaps: whether several iterations may compute one element (the last tile, moved back over its neighbour).
     balance, share: how the workers share a parallel loop, and where the list of each starts, if they have lists.
     masked: whether the loop stays one loop under its conditions, instead of a full part and a tail.
-    bound: what the extent never exceeds, where that is known and the extent is no literal.
-    reach: the extent before it was cut off at the end of a dim; what is read of operators inside is cut off itself.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Leaf:
     overlaps: bool = False
     masked: bool = False
     share: UFun | None = None
+    part_of: Var | None = None
     bound: int | None = None
     reach: Expr | None = None
 
@@ -239,7 +242,6 @@ class State:
     horizontally. hoist: whether table reads leave loops. inlined: operators that are computed where they are read.
     stages: operators that steps have made, by the operator that reads them.
     attached: for an operator computed inside a loop of its consumer, the consumer and the loop.
-    copies: the copies of tensors (cache_read) that a nest reads; they run before it.
     """
 
     outputs: frozenset[str]
@@ -252,7 +254,6 @@ class State:
     inlined: frozenset[str] = frozenset()
     attached: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     stages: Mapping[str, tuple[Tensor, ...]] = field(default_factory=dict)
-    copies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def nest(self, op: str, step: str) -> LoopNest:
         """The nest of operator `op`; ScheduleError if it is no operator of the program."""

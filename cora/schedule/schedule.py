@@ -93,11 +93,10 @@ class Schedule:
         """The loop nests in the order in which they run: an operator's after those it reads, its pieces in order."""
         state = self.state
         return tuple(
-            state.nests[name]
+            state.nests[piece]
             for t in self.tensors
             if t.body is not None and t.name not in state.inlined
             for piece in state.pieces.get(t.name, (t.name,))
-            for name in (*state.copies.get(piece, ()), piece)
         )
 
     def nest(self, op: TensorRef) -> LoopNest:

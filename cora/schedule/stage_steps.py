@@ -151,7 +151,7 @@ def cache_read(step: CacheRead, state: State) -> State:
         state,
         nests={**state.nests, copy.name: initial_nest(copy), nest.name: reader},
         layouts={**state.layouts, copy.name: Layout.packed(copy.dims)},
-        copies={**state.copies, nest.name: (*state.copies.get(nest.name, ()), copy.name)},
+        stages={**state.stages, reader.tensor.name: (*state.stages.get(reader.tensor.name, ()), copy)},
     )
     result = compute_at(ComputeAt(copy.name, _owner(step.op, step.loop, state), step.loop), result)
     return set_scope(SetScope(copy.name, "scratch"), result)

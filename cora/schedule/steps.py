@@ -213,26 +213,6 @@ class ComputeAt:
 
 
 @dataclass(frozen=True, slots=True)
-class RFactor:
-    """Reduce in two stages: chunks of the range of a reduction, each to a partial result, then the partial results.
-
-    before: T[d] = sum over k < E of g(d, k)
-    after:  name[d, c] = sum over j < min(size, E - c*size) of g(d, c*size + j)           c < ceil(E/size)
-            T[d] = sum over c of name[d, c]
-
-    unit "factor": chunks of `size`, as above; "parts": `size` chunks that differ by one at most. The chunks are a
-    loop like any other (`<loop>_o`): in parallel, one giant row keeps all workers busy. Where a row is cut depends on
-    its own length alone, so its bits do not depend on other rows, or on the workers. For sum, prod, max and min.
-    """
-
-    op: str
-    loop: str
-    size: int
-    unit: Literal["factor", "parts"]
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class SetScope:
     """Where an operator that is computed inside a loop of its consumer is stored.
 
@@ -259,6 +239,26 @@ class CacheRead:
     op: str
     tensor: str
     loop: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RFactor:
+    """Reduce in two stages: chunks of the range of a reduction, each to a partial result, then the partial results.
+
+    before: T[d] = sum over k < E of g(d, k)
+    after:  name[d, c] = sum over j < min(size, E - c*size) of g(d, c*size + j)           c < ceil(E/size)
+            T[d] = sum over c of name[d, c]
+
+    unit "factor": chunks of `size`, as above; "parts": `size` chunks that differ by one at most. The chunks are a
+    loop like any other (`<loop>_o`): in parallel, one giant row keeps all workers busy. Where a row is cut depends on
+    its own length alone, so its bits do not depend on other rows, or on the workers. For sum, prod, max and min.
+    """
+
+    op: str
+    loop: str
+    size: int
+    unit: Literal["factor", "parts"]
     name: str
 
 
