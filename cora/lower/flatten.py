@@ -71,9 +71,11 @@ def place_of(nest: LoopNest, layout: Layout) -> Place:
     for k, dim in enumerate(tensor.dims):
         largest = nest.regions[dim].largest
         extent = simplify(binary("max", dim.extent, ZERO))
-        if free_dims(extent):
+        if largest is not None:
+            extent = Const(largest)
+        elif free_dims(extent):
             extent = maximum_over(closure(tensor.dims, k), extent)()
-        dims.append(Dim(dim.name, extent if largest is None else Const(largest)))
+        dims.append(Dim(dim.name, extent))
     own = layout.over(dims)
     if dims:
         innermost = own.order[-1]
