@@ -43,7 +43,7 @@ class Place:
 
     def indices(self, indices: Sequence[Expr]) -> tuple[Expr, ...]:
         """The indices into the layout of an element with the given indices of the tensor."""
-        if not self.origin:
+        if not self.worker:
             return tuple(indices)
         moved = (simplify(i - o) for i, o in zip(indices, self.origin, strict=True))
         return (*self.worker, *moved)
@@ -77,7 +77,7 @@ def place_of(nest: LoopNest, layout: Layout) -> Place:
             extent = maximum_over(closure(tensor.dims, k), extent)()
         dims.append(Dim(dim.name, extent))
     own = layout.over(dims)
-    if dims:
+    if dims and not own.relations:
         innermost = own.order[-1]
         multiple = lcm(own.pads[innermost].multiple, _SCRATCH_MULTIPLE)
         own = own.with_pad(dims[innermost], multiple, own.pads[innermost].to_max)
