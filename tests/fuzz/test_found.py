@@ -244,3 +244,13 @@ def test_a_divisor_that_is_zero_in_code_that_never_runs() -> None:
     index = cora.placeholder("index", [none], "int32")
     T = cora.compute("T", [none], cora.mean(source[none, index[none] % lens[none]], over=row))
     check([T], [{"L": []}], ranges={"index": 50})
+
+
+def test_a_copy_of_what_a_condition_excludes() -> None:
+    """The copy is made for every iteration, the element is used where there is one."""
+    lens = cora.lengths("L", b)
+    row = cora.Dim("row", lens[b])
+    source = cora.placeholder("source", [b])
+    before = cora.where(b >= 1, source[b - 1], -1.5)
+    T = cora.compute("T", [b], cora.sum(before, over=row))
+    check(cora.schedule(T).cache_read(T, source, row, name="copy").parallel(T, b), BATCHES)
