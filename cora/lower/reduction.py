@@ -91,7 +91,7 @@ def _slot(op: Operation, tile: tuple[Leaf, ...]) -> tuple[Expr, int]:
     slot: Expr = ZERO
     count = 1
     for leaf in tile:
-        largest = bounds(leaf.extent)[1]
+        largest = bounds(leaf.extent)[1] if leaf.largest is None else leaf.largest
         if largest is None:
             raise ScheduleError(
                 f"loop '{leaf.name}' of '{op.tensor.name}' stands inside a reduction loop, so its extent must have "

@@ -242,6 +242,11 @@ class Kernel:
         """Executed and useful FLOPs, stored and useful bytes, on the batch of a plan."""
         return waste(self.artifact, plan, plan.prepared(self))
 
+    @property
+    def hot_guards(self) -> tuple[str, ...]:
+        """The conditions that are left in the innermost loops, tails aside, as "loop: condition"."""
+        return self.artifact.hot_guards
+
     def balance(self, plan: Plan, workers: int | None = None) -> tuple[Shares, ...]:
         """How evenly each parallel loop shares its work on the batch of a plan: with the plan's workers, or so many.
 

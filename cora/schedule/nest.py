@@ -303,7 +303,11 @@ class State:
         for name, other in self.nests.items():
             if self._runs_inside(name, nest.name) and old in other.around:
                 around = tuple(leaf if o == old else o.substituted(values) for o in other.around)
-                nests[name] = replace(other.rewrite(0, 0, (), values), around=around)
+                regions = {
+                    d: replace(r, begin=simplify(substitute(r.begin, values)))
+                    for d, r in other.regions.items()
+                }
+                nests[name] = replace(other.rewrite(0, 0, (), values), around=around, regions=regions)
         return replace(self, nests=nests).with_nest(nest.rewrite(place, 1, (leaf,), values))
 
     def _runs_inside(self, name: str, owner: str) -> bool:
