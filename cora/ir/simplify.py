@@ -165,6 +165,29 @@ def stride_in(e: Expr, var: Expr) -> Expr | None:
     return Poly(stride).expr()
 
 
+def grows(e: Expr, var: Expr) -> bool:
+    """Whether `e` surely does not become smaller when `var` becomes larger (a division by 0 gives 0)."""
+    if all(node != var for node in walk(e)) or e == var:
+        return True
+    match e:
+        case Binary(op="floordiv", a=a, b=b) if all(node != var for node in walk(b)):
+            return (bounds(b)[0] or 0) >= 0 and bounds(b)[0] is not None and grows(a, var)
+        case Binary(op="min" | "max", a=a, b=b):
+            return grows(a, var) and grows(b, var)
+    terms = list(polynomial(e))
+    if terms == [((e,), 1)]:
+        return False
+    for monomial, c in terms:
+        moving = [atom for atom in monomial if any(node == var for node in walk(atom))]
+        others = [atom for atom in monomial if atom not in moving]
+        if not moving:
+            continue
+        positive = all((bounds(atom)[0] or 0) >= 0 and bounds(atom)[0] is not None for atom in others)
+        if len(moving) > 1 or c < 0 or not positive or not grows(moving[0], var):
+            return False
+    return True
+
+
 def bounds(e: Expr, ranges: Ranges = NO_RANGES) -> tuple[Bound, Bound]:
     """Constant lower and upper bounds (inclusive) of an index expression; None where there is none."""
     match e:
@@ -180,9 +203,9 @@ def _poly_bounds(p: Poly, ranges: Ranges) -> tuple[Bound, Bound]:
     low: Bound = 0
     high: Bound = 0
     for monomial, c in p:
-        lo: Bound = 1
-        hi: Bound = 1
-        for atom in monomial:
+        first, *rest = monomial or (ONE,)
+        lo, hi = _atom_bounds(first, ranges)
+        for atom in rest:
             lo, hi = _product((lo, hi), _atom_bounds(atom, ranges))
         if c < 0:
             lo, hi = hi, lo

@@ -7,8 +7,8 @@ from cora.ir.expr import ZERO, Expr, Var, binary, constant
 from cora.ir.simplify import Simplifier
 from cora.ir.stmt import Buffer, For, LoopKind, Stmt, Store
 from cora.ir.visit import substitute
-from cora.lower.loops import WORKERS
 from cora.prove import Range
+from cora.schedule.balance import WORKERS
 from cora.storage.layout import Layout
 from cora.storage.offsets import PaddingBox, offset, padding_region
 

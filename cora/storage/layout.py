@@ -149,6 +149,15 @@ class Layout(Node):
             raise UserError(f"layout [{own}]: no axis '{name}'; the axes are {', '.join(names)}")
         return names.index(name)
 
+    def over(self, dims: Sequence[Dim]) -> Layout:
+        """The same padding and order for other dims, one for each."""
+        return Layout(tuple(dims), self.pads, self.order)
+
+    def inside(self, dim: Dim) -> Layout:
+        """This layout once for each index of `dim`, which becomes the first and outermost dim."""
+        order = (0, *(k + 1 for k in self.order))
+        return Layout((dim, *self.dims), (Pad(), *self.pads), order)
+
     def position(self, dim: Dim | str) -> int:
         """The position in `dims` of a Dim or a name. Raises UserError if it is not there."""
         for k, own in enumerate(self.dims):
