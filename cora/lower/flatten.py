@@ -73,7 +73,7 @@ def place_of(nest: LoopNest, layout: Layout) -> Place:
         longest = maximum_over(closure(tensor.dims, k), simplify(binary("max", dim.extent, ZERO)))
         dims.append(Dim(dim.name, longest() if largest is None else Const(largest)))
     own = layout.over(dims)
-    if dims:
+    if dims and not own.relations:  # blocks are laid out as the schedule says
         innermost = own.order[-1]
         multiple = lcm(own.pads[innermost].multiple, _SCRATCH_MULTIPLE)
         own = own.with_pad(dims[innermost], multiple, own.pads[innermost].to_max)

@@ -145,6 +145,16 @@ def test_blocks_of_keys_computed_inside_their_consumer() -> None:
     check(s.split(S, j, 32).vectorize(S, d, 8), ({"D": 5},))
 
 
+def test_blocks_in_scratch_memory() -> None:
+    """What one iteration of a loop computes or copies is laid out in blocks too, inside the memory of its worker."""
+    s = keys_in_blocks(cora.schedule(S)).compute_at(KT, S, batch).set_scope(KT, "scratch").parallel(S, batch)
+    check(s.split(S, j, 32).vectorize(S, d, 8), ({"D": 5},))
+    t = cora.schedule(Y).split(Y, i, 12, names=("io", "ii")).cache_read(Y, X, "io", name="panel")
+    t = t.split_dim("panel", i, 6, names=("po", "pi")).reorder_dims("panel", batch, "po", d, "pi")
+    kernel = check(t.parallel(Y, batch), SHAPES)
+    assert "d_panel * 6" in kernel.ir("lowered")
+
+
 def test_blocks_of_a_loop_that_is_not_cut() -> None:
     """Any loop may read any layout; it costs divisions."""
     check(keys_in_blocks(cora.schedule(S, KT)), ({"D": 3},))
