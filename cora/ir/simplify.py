@@ -200,6 +200,7 @@ def bounds(e: Expr, ranges: Ranges = NO_RANGES) -> tuple[Bound, Bound]:
 
 
 def _poly_bounds(p: Poly, ranges: Ranges) -> tuple[Bound, Bound]:
+    p = _with_remainders(p)
     low: Bound = 0
     high: Bound = 0
     for monomial, c in p:
@@ -212,6 +213,18 @@ def _poly_bounds(p: Poly, ranges: Ranges) -> tuple[Bound, Bound]:
         low = None if low is None or lo is None else low + c * lo
         high = None if high is None or hi is None else high + c * hi
     return low, high
+
+
+def _with_remainders(p: Poly) -> Poly:
+    """`p` with `x - k*(x // k)` as `x % k`, whose bounds are known: the extent of what is left of full parts."""
+    for monomial, c in p:
+        match monomial:
+            case (Binary(op="floordiv", a=x, b=Const(value=int(k))),) if k > 0 and c % k == 0:
+                whole = polynomial(x) * Poly({(): -c // k})
+                if all(p.terms.get(m) == v for m, v in whole):
+                    rest = p - whole - Poly({monomial: c})
+                    return _with_remainders(rest + Poly({(binary("mod", x, k),): -c // k}))
+    return p
 
 
 def _product(a: tuple[Bound, Bound], b: tuple[Bound, Bound]) -> tuple[Bound, Bound]:

@@ -207,6 +207,8 @@ class Layout(Node):
     @property
     def is_row_major(self) -> bool:
         """Whether elements are stored in the order of their indices: the axes in that of the dims behind them."""
+        if not self.relations:
+            return self.order == tuple(range(self.ndim))
         names = [d.name for d in self.dims]
         for relation in self.relations:
             place = names.index(relation.consumed[0])
