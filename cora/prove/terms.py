@@ -11,9 +11,9 @@ from math import gcd
 from typing import TypeAlias
 
 from cora.ir import dtypes
+from cora.ir.bounds import multiple_of
 from cora.ir.expr import Binary, Call, Cast, Const, Expr, Unary
 from cora.ir.facts import factor_of
-from cora.ir.simplify import multiple_of
 
 Mono: TypeAlias = tuple[int, ...]  # atom numbers in ascending order; () is the constant
 Poly: TypeAlias = dict[Mono, int]  # no zero coefficients

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cora.ir.bounds import bounds, multiple_of
 from cora.ir.evaluate import Evaluator
 from cora.ir.expr import (
     Binary,
@@ -23,16 +24,8 @@ from cora.ir.expr import (
     round_up,
     select,
 )
-from cora.ir.simplify import (
-    Simplifier,
-    bounds,
-    common_factor,
-    linear_in,
-    multiple_of,
-    polynomial,
-    simplify,
-    stride_in,
-)
+from cora.ir.poly import linear_in, polynomial, stride_in
+from cora.ir.simplify import Simplifier, common_factor, simplify
 from cora.ir.ufun import UFun, cuts, fusion_maps, maximum_over, scan
 from cora.ir.visit import walk
 from cora.lang.define import lengths, size
