@@ -1,6 +1,6 @@
 """Integer polynomials over numbered atoms: the normal form in which inequalities are combined.
 
-Numbers instead of expressions make the search of `cora.prove.interval` cheap; `cora.ir.simplify` has the
+Numbers instead of expressions make the search of `cora.prove.interval` cheap; `cora.ir.poly` has the
 polynomials that turn back into expressions.
 """
 
