@@ -234,3 +234,13 @@ def test_pieces_side_by_side_under_conditions() -> None:
     s = cora.schedule(T).split_op(T, none, index=5, names=("first", "rest"))
     s = s.split_op("rest", b, index=1, names=("second", "third")).fuse("third", none, one)
     check(s.parallel("first", b).parallel("third", b).hfuse("first", "third"), BATCHES)
+
+
+def test_loops_of_an_attached_operator_have_names_of_their_own() -> None:
+    """Both are cut into lanes: the outer parts are two loops, one inside the other."""
+    P = cora.compute("P", [b, p], A[b, p] * 2)
+    T = cora.compute("T", [b, p], P[b, p] + 1)
+    s = cora.schedule(T).vectorize(T, p, 8).compute_at(P, T, "p_o")
+    check(s.vectorize(P, p, 4), BATCHES)
+    with pytest.raises(ScheduleError, match="has a loop 'p_o' already, or is inside one"):
+        s.split(P, p, 4)
