@@ -104,7 +104,9 @@ def test_weights_in_panels_feed_micro_kernels() -> None:
     kernel = check(tiled(panels(cora.schedule(Y))).parallel(Y, "jo"), SHAPES, keep=False)
     assert kernel.layout("W").describe() == "[no = n // 64: (N + 63) // 64][d: D][ni = n % 64: 64]"
     assert "W[D * jo * 64 : 64, 1]" in kernel.ir("lowered")
-    kept = [guard for guard in kernel.artifact.guards if guard.kept]  # bounds of the tiles: arguments of the calls
+    kept = [
+        guard for guard in kernel.artifact.guards if guard.kept
+    ]  # bounds of the tiles: arguments of the calls
     assert {guard.where for guard in kept} == {"loop"}
 
 
