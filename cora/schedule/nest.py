@@ -200,7 +200,9 @@ class LoopNest:
     def fresh(self, name: str, step: str) -> str:
         """`name`, if no loop has it, nor one around them; ScheduleError otherwise."""
         if not self.is_free(name):
-            raise ScheduleError(f"{step}: operator '{self.tensor.name}' has a loop '{name}' already, or is inside one")
+            raise ScheduleError(
+                f"{step}: operator '{self.tensor.name}' has a loop '{name}' already, or is inside one"
+            )
         if not name.isidentifier():
             raise ScheduleError(f"{step}: a loop name must be an identifier; got {name!r}")
         return name
