@@ -198,19 +198,12 @@ class LoopNest:
         return replace(self, conditions=(*self.conditions, condition), facts=facts)
 
     def fresh(self, name: str, step: str) -> str:
-        """`name`, if no loop has it, nor one around them; ScheduleError otherwise."""
-        if not self.is_free(name):
-            raise ScheduleError(
-                f"{step}: operator '{self.tensor.name}' has a loop '{name}' already, or is inside one"
-            )
+        """`name`, if neither a leaf nor a loop around the nest has it; ScheduleError otherwise."""
+        if any(name in (leaf.name, leaf.var.name) for leaf in self.scope):
+            raise ScheduleError(f"{step}: operator '{self.tensor.name}' has a loop '{name}' already")
         if not name.isidentifier():
             raise ScheduleError(f"{step}: a loop name must be an identifier; got {name!r}")
         return name
-
-    def is_free(self, name: str) -> bool:
-        """Whether no loop of the operator and none around it has the name."""
-        own = any(name in (leaf.name, leaf.var.name) for leaf in self.leaves)
-        return not own and all(leaf.var.name != name for leaf in self.around)
 
     def check_order(self, step: str) -> LoopNest:
         """The nest itself, if every extent uses only loops outside its own; ScheduleError otherwise."""
