@@ -266,3 +266,13 @@ def test_large_arrays_are_converted_in_parts() -> None:
     whole[: sum(lens)] = np.concatenate(rows)
     assert np.array_equal(again.values, whole.reshape(-1, 8, 100).transpose(0, 2, 1).reshape(-1))
     assert all(np.array_equal(a, b) for a, b in zip(again.to_rows(), rows, strict=True))
+
+
+def test_a_layout_moved_to_other_dims_keeps_the_order_of_its_axes() -> None:
+    """Where extents become constants, the axes are found in another order: their names hold, not their positions."""
+    key = Dim("key", LENS[BATCH])
+    layout = Layout.packed([BATCH, POS, key]).with_fused(BATCH, POS, "f").with_split("f", 2, "fo", "fi")
+    constant = layout.over([Dim("batch", 3), Dim("pos", 4), Dim("key", 5)])
+    assert layout.stored_names == constant.stored_names == ("fo", "fi", "key")
+    assert constant.describe() == "[fo = f // 2: 6][fi = f % 2: 2][key: 5]"
+    assert constant.inside(Dim("%worker", 2)).stored_names == ("%worker", "fo", "fi", "key")
