@@ -172,6 +172,17 @@ def test_fused_storage_is_accessed_at_the_fused_index() -> None:
     assert kernel.layout("R").describe() == "[f = (batch, i): offset[M]]"
 
 
+def test_three_ragged_dims_fused() -> None:
+    """The loop alone would read six tables in each iteration."""
+    square = cora.placeholder("square", [batch, i, j])
+    V = cora.compute("V", [batch, i, j], square[batch, i, j] * 2.0)
+    s = cora.schedule(V).fuse(V, batch, i, j, name="f")
+    for tensor in (V, square):
+        s = s.fuse_dims(tensor, batch, i, j, name="f")
+    assert "V[f] = square[f] * 2.0" in check(s).ir("lowered")
+    check(s.pad_dim(V, "f", 32).split_dim(square, "f", 8).split(V, "f", 8).vectorize(V, "f_i"))
+
+
 def test_tokens_in_blocks_across_sequences() -> None:
     """X as [f // 6][d][6], f over the tokens of all sequences: what a tile of the left operand wants to read."""
     s = tiled(panels(cora.schedule(Y))).fuse_dims(X, batch, i, name="f")
