@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from cora.errors import InternalError, ScheduleError, UnsupportedError
 from cora.ir import dtypes
+from cora.ir.bounds import bounds
 from cora.ir.expr import ZERO, Const, Expr, LaneReduce, Read, Reduce, ReduceOp, Var, binary, select
-from cora.ir.simplify import bounds, simplify
+from cora.ir.simplify import simplify
 from cora.ir.stmt import Alloc, Buffer, If, Let, LoopKind, Stmt, Store, block
 from cora.ir.visit import free_vars, substitute
 from cora.lang.check import reductions_of

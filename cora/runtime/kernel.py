@@ -36,7 +36,8 @@ class Kernel:
 
     Inputs are taken in order of first use in the definition, or by name. An input is a RaggedArray, a NumPy
     array, or another array with `__dlpack__` in CPU memory: of the tensor's shape where that is dense, else
-    its packed values. One kernel serves every batch.
+    its packed values; only a RaggedArray where the layout is not in the order of the dims. One kernel serves
+    every batch.
     """
 
     def __init__(self, artifact: Artifact, code: Code) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cora.errors import ScheduleError
+from cora.ir.bounds import grows
 from cora.ir.expr import ONE, TRUE, ZERO, Const, Dim, Expr, Var, binary, ceildiv
-from cora.ir.simplify import Simplifier, grows, simplify
+from cora.ir.simplify import Simplifier, simplify
 from cora.ir.ufun import fusion_maps, maximum_over, scan
 from cora.ir.visit import free_vars, substitute
 from cora.schedule.legality import check_kinds, positive, serial_place

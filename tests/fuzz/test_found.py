@@ -254,3 +254,13 @@ def test_a_copy_of_what_a_condition_excludes() -> None:
     before = cora.where(b >= 1, source[b - 1], -1.5)
     T = cora.compute("T", [b], cora.sum(before, over=row))
     check(cora.schedule(T).cache_read(T, source, row, name="copy").parallel(T, b), BATCHES)
+
+
+def test_loops_of_an_attached_operator_have_names_of_their_own() -> None:
+    """Both are cut into lanes: the outer parts are two loops, one inside the other."""
+    P = cora.compute("P", [b, p], A[b, p] * 2)
+    T = cora.compute("T", [b, p], P[b, p] + 1)
+    s = cora.schedule(T).vectorize(T, p, 8).compute_at(P, T, "p_o")
+    check(s.vectorize(P, p, 4), BATCHES)
+    with pytest.raises(ScheduleError, match="has a loop 'p_o' already"):
+        s.split(P, p, 4)
