@@ -51,6 +51,7 @@ EXPERIMENTS = (
     Experiment(
         "loadhoist", "what ragged loops and storage cost at equal lengths, and what hoisting gives back"
     ),
+    Experiment("vgemm", "batches of products of many shapes, and linear layers, against BLAS libraries"),
     Experiment("opsplit", "operation splitting and horizontal fusion of the products of attention"),
 )
 

@@ -11,7 +11,6 @@ import cora
 from cora.kernels.blocking import BLOCKING, Blocking
 from cora.kernels.gemm.storage import Storage
 
-
 PACKED = Storage()
 
 
