@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from cora.kernels.attention import attention
+from cora.kernels.encoder import Encoder, EncoderLayer, LayerConfig, LayerWeights, SentenceEncoder
 from cora.kernels.gemm import LINEAR, VGEMM, linear, vgemm
 from cora.kernels.registry import Recipe, Variant
 from cora.kernels.triangular import (
@@ -27,8 +29,14 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
 
 __all__ = [
     "RECIPES",
+    "Encoder",
+    "EncoderLayer",
+    "LayerConfig",
+    "LayerWeights",
     "Recipe",
+    "SentenceEncoder",
     "Variant",
+    "attention",
     "banded_matmul",
     "linear",
     "tradd",

@@ -7,18 +7,18 @@ from cora.ir.expr import ZERO, Expr, Var, binary, constant
 from cora.ir.simplify import Simplifier
 from cora.ir.stmt import Buffer, For, LoopKind, Stmt, Store
 from cora.ir.visit import substitute
-from cora.lower.loops import WORKERS
 from cora.prove import Range
+from cora.schedule.balance import WORKERS
 from cora.storage.layout import Layout
 from cora.storage.offsets import PaddingBox, offset, padding_region
 
 
 def zero_fill(layout: Layout, buffer: Buffer) -> list[tuple[Stmt, tuple[Range, ...]]]:
     """Loops that store 0 in every padding element, once, each with the ranges of its variables."""
-    return [_fill(layout, buffer, box) for box in padding_region(layout)]
+    return [_fill(buffer, box) for box in padding_region(layout)]
 
 
-def _fill(layout: Layout, buffer: Buffer, box: PaddingBox) -> tuple[Stmt, tuple[Range, ...]]:
+def _fill(buffer: Buffer, box: PaddingBox) -> tuple[Stmt, tuple[Range, ...]]:
     variables: list[Var] = []
     values: dict[Expr, Expr] = {}
     ranges: list[Range] = []
@@ -31,7 +31,7 @@ def _fill(layout: Layout, buffer: Buffer, box: PaddingBox) -> tuple[Stmt, tuple[
         ranges.append(Range(var, end))
         ends[var] = end
     simplifier = Simplifier(ends)
-    at = simplifier(offset(layout, [values[d] for d in layout.dims]))
+    at = simplifier(offset(box.layout, [values[d] for d in box.layout.dims]))
     body: Stmt = Store(buffer, at, constant(0, dtypes.compute_type(buffer.dtype)))
     for place in reversed(range(len(box.loops))):
         loop, var = box.loops[place], variables[place]

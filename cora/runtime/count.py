@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from cora.ir import dtypes
 from cora.ir.evaluate import Evaluator
 from cora.ir.expr import Binary, Expr, Unary, Var, binary
-from cora.ir.stmt import LoopKind
 from cora.ir.visit import substitute, walk
 from cora.lang.check import reductions_of
-from cora.lower.loops import work_share, worker_of
 from cora.schedule.nest import LoopNest, initial_nest
 
 
@@ -45,23 +44,12 @@ class Waste:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Balance:
-    """How the work of one batch is shared: the FLOPs of each worker, padding and masked lanes counted."""
-
-    flops: tuple[int, ...]
-
-    @property
-    def slowest_over_mean(self) -> float:
-        """The largest share over the mean; 1 where there is no work."""
-        total = sum(self.flops)
-        return max(self.flops) * len(self.flops) / total if total else 1.0
-
-
 def iterations(
-    loops: Sequence[tuple[Expr, Expr]], evaluator: Evaluator, given: Mapping[Expr, int] | None = None
+    loops: Sequence[tuple[Expr, Expr]],
+    evaluator: Evaluator,
+    around: Mapping[Expr, int] = MappingProxyType({}),
 ) -> int:
-    """How often the body of `loops` (variable, extent; outermost first) runs, at `given` variables outside."""
+    """How often the body of `loops` (variable, extent; outermost first) runs, given the variables around them."""
 
     def run(place: int, env: dict[Expr, int]) -> int:
         if place == len(loops):
@@ -73,30 +61,7 @@ def iterations(
             return count * run(place + 1, env) if count else 0
         return sum(run(place + 1, {**env, var: i}) for i in range(count))
 
-    return run(0, dict(given or {}))
-
-
-def shared_iterations(nest: LoopNest, evaluator: Evaluator, workers: int) -> tuple[int, ...] | None:
-    """Iterations of the scheduled loops that each worker runs; None if no loop is parallel.
-
-    The sizes of `evaluator` must give the number of workers as the plan does.
-    """
-    leaves = nest.scope
-    place = next((n for n, leaf in enumerate(leaves) if leaf.kind is LoopKind.PARALLEL), None)
-    if place is None:
-        return None
-    leaf = leaves[place]
-    worker = worker_of(leaf)
-    begin, end = work_share(leaves, place, worker)
-    # the share of a worker as a loop of its own, from 0
-    step = Var(f"{leaf.name}_step")
-    moved: dict[Expr, Expr] = {leaf.var: begin + step}
-    loops = [
-        *((x.var, x.extent) for x in leaves[:place]),
-        (step, end - begin),
-        *((x.var, substitute(x.extent, moved)) for x in leaves[place + 1 :]),
-    ]
-    return tuple(iterations(loops, evaluator, {worker: w}) for w in range(workers))
+    return run(0, dict(around))
 
 
 def executed_iterations(nest: LoopNest, evaluator: Evaluator) -> int:

@@ -9,12 +9,10 @@ from cora.ir.evaluate import Evaluator
 from cora.ir.tensor import Tensor
 from cora.runtime.artifact import Artifact
 from cora.runtime.count import (
-    Balance,
     Waste,
     elements,
     executed_iterations,
     flops_per_iteration,
-    shared_iterations,
     useful_iterations,
 )
 
@@ -83,17 +81,3 @@ def waste(artifact: Artifact, plan: Plan, prepared: Prepared) -> Waste:
         dims = slot.tensor.dims
         valid += size * elements(dims, [d.extent for d in dims], evaluator)
     return Waste(executed, useful, stored, valid)
-
-
-def balance(artifact: Artifact, plan: Plan) -> Balance:
-    """The FLOPs of each worker in the parallel loops of a kernel on the batch of `plan`; other loops count for the
-    first worker."""
-    evaluator = Evaluator({**plan.sizes, "%workers": plan.threads}, plan.lengths)
-    flops = [0] * plan.threads
-    for nest in artifact.nests.values():
-        assert nest.tensor.body is not None
-        each = flops_per_iteration(nest.tensor.body)
-        shares = shared_iterations(nest, evaluator, plan.threads) or (executed_iterations(nest, evaluator),)
-        for worker, count in enumerate(shares):
-            flops[worker] += each * count
-    return Balance(tuple(flops))
