@@ -74,9 +74,8 @@ def place_of(nest: LoopNest, layout: Layout) -> Place:
         dims.append(Dim(dim.name, longest() if largest is None else Const(largest)))
     own = layout.over(dims)
     if dims:
-        innermost = own.order[-1]
-        multiple = lcm(own.pads[innermost].multiple, _SCRATCH_MULTIPLE)
-        own = own.with_pad(dims[innermost], multiple, own.pads[innermost].to_max)
+        pad = own.stored.pads[own.order[-1]]
+        own = own.with_pad(own.stored_names[-1], lcm(pad.multiple, _SCRATCH_MULTIPLE), pad.to_max)
     parallel = [leaf for leaf in nest.around if leaf.kind is LoopKind.PARALLEL]
     worker = worker_of(parallel[0]) if parallel else ZERO
     origin = tuple(nest.regions[dim].begin for dim in tensor.dims)

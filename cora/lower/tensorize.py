@@ -243,12 +243,22 @@ class _Matcher:
                     size = self.simplifier(
                         substitute(fun.definition.body, {**formals, fun.definition.index: last})
                     )
+                    size = self._nonnegative(size)
                     step, times = stride_in(size, row), stride_in(offset, call)
                     if not isinstance(step, Const) or times is None or row in free_vars(times):
                         continue
                     opened[call] = fun(*outer, first) + row * self.simplifier(substitute(size, {row: ZERO}))
                     bend = bend + times * step
         return self.simplifier(substitute(offset, opened)), self.simplifier(bend)
+
+    def _nonnegative(self, size: Expr) -> Expr:
+        """`x` for `max(x, 0)`, where that is the same in every row of the tile."""
+        match size:
+            case Binary(op="max", a=x, b=Const(value=0)):
+                goal = self.simplifier(binary("le", ZERO, x))
+                if self.guards.proof(goal, context_of(self.op.nest)).outcome is Outcome.PROVED:
+                    return self.simplifier(x)
+        return size
 
     def _limits(self) -> tuple[_Limits, tuple[Expr, ...]]:
         """What of the tile exists, and the conditions that have nothing to do with its loops."""

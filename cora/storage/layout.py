@@ -150,13 +150,13 @@ class Layout(Node):
         return names.index(name)
 
     def over(self, dims: Sequence[Dim]) -> Layout:
-        """The same padding and order for other dims, one for each."""
-        return Layout(tuple(dims), self.pads, self.order)
+        """The same padding, relations and order for other dims of the same names, one for each."""
+        return Layout(tuple(dims), self.pads, self.order, self.relations)
 
     def inside(self, dim: Dim) -> Layout:
         """This layout once for each index of `dim`, which becomes the first and outermost dim."""
         order = (0, *(k + 1 for k in self.order))
-        return Layout((dim, *self.dims), (Pad(), *self.pads), order)
+        return Layout((dim, *self.dims), (Pad(), *self.pads), order, self.relations)
 
     def position(self, dim: Dim | str) -> int:
         """The position in `dims` of a Dim or a name. Raises UserError if it is not there."""

@@ -160,3 +160,25 @@ def test_fused_attention(causal: bool) -> None:
         s = s.vectorize(t[name], keys)
     kernel = check(s, [Q, K, V])
     assert kernel.ir("lowered").count("# tile") == 2
+
+
+def test_loops_of_a_stage_are_not_named_like_loops_around_it() -> None:
+    s = cora.schedule(C).split(C, j, 32, names=("jp", "jv")).reorder(C, "jp", i, "jv", k)
+    s = s.cache_read(C, Y, "jp", "own")
+    with pytest.raises(cora.ScheduleError, match="'own' has a loop 'jp' already"):
+        s.split("own", j, 8, names=("jp", "place"))
+
+
+def test_a_copy_in_panels() -> None:
+    """The storage of a copy is split: rows of a panel are adjacent, whatever the matrix."""
+    s = (
+        cora.schedule(C)
+        .split(C, j, 32, names=("jp", "jv"))
+        .split(C, "jp", 2, names=("jc", "jr"), tail="balanced")
+    )
+    s = s.split(C, i, 6, names=("it", "ir"), tail="balanced")
+    s = s.reorder(C, "jc", "it", "jr", "ir", "jv", k).tensorize(C, "ir")
+    s = s.fuse(C, batch, "jc", name="block").cache_read(C, Y, "block", "panels")
+    s = s.split_dim("panels", j, 32, names=("po", "pi")).reorder_dims("panels", batch, "po", k, "pi")
+    s = s.split("panels", j, 32, names=("po", "pi")).vectorize("panels", "pi", 16)
+    check(s.parallel(C, "block"), [X, Y])
