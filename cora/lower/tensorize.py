@@ -240,10 +240,9 @@ class _Matcher:
                     ):
                         continue
                     formals: dict[Expr, Expr] = dict(zip(fun.domain, outer, strict=False))
-                    size = self.simplifier(
+                    size = self._size_of_row(
                         substitute(fun.definition.body, {**formals, fun.definition.index: last})
                     )
-                    size = self._nonnegative(size)
                     step, times = stride_in(size, row), stride_in(offset, call)
                     if not isinstance(step, Const) or times is None or row in free_vars(times):
                         continue
@@ -251,13 +250,14 @@ class _Matcher:
                     bend = bend + times * step
         return self.simplifier(substitute(offset, opened)), self.simplifier(bend)
 
-    def _nonnegative(self, size: Expr) -> Expr:
-        """`x` for `max(x, 0)`, where that is the same in every row of the tile."""
+    def _size_of_row(self, size: Expr) -> Expr:
+        """The length of a row that there is: one that is proved not to be negative is not cut off at 0."""
+        size = self.simplifier(size)
         match size:
-            case Binary(op="max", a=x, b=Const(value=0)):
-                goal = self.simplifier(binary("le", ZERO, x))
-                if self.guards.proof(goal, context_of(self.op.nest)).outcome is Outcome.PROVED:
-                    return self.simplifier(x)
+            case Binary(op="max", a=length, b=Const(value=0)):
+                here = context_of(self.op.nest, self.op.conditions)
+                if self.guards.proof(binary("le", 0, length), here).outcome is Outcome.PROVED:
+                    return length
         return size
 
     def _limits(self) -> tuple[_Limits, tuple[Expr, ...]]:
