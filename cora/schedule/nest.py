@@ -198,8 +198,8 @@ class LoopNest:
         return replace(self, conditions=(*self.conditions, condition), facts=facts)
 
     def fresh(self, name: str, step: str) -> str:
-        """`name`, if no leaf has it; ScheduleError otherwise."""
-        if any(name in (leaf.name, leaf.var.name) for leaf in self.leaves):
+        """`name`, if neither a leaf nor a loop around the nest has it; ScheduleError otherwise."""
+        if any(name in (leaf.name, leaf.var.name) for leaf in self.scope):
             raise ScheduleError(f"{step}: operator '{self.tensor.name}' has a loop '{name}' already")
         if not name.isidentifier():
             raise ScheduleError(f"{step}: a loop name must be an identifier; got {name!r}")
