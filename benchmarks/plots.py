@@ -145,6 +145,7 @@ def lines(
     x: str,
     xlabel: str,
     ylabel: str,
+    logarithmic: bool = False,
 ) -> Path:
     """A panel for each dataset and number of threads, a line for each variant, over the column `x` on a binary axis.
 
@@ -175,7 +176,10 @@ def lines(
         axes.set_xticks(sizes, [str(size) for size in sizes])
         axes.set_xlabel(xlabel)
         axes.set_ylabel(ylabel)
-        axes.set_ylim(bottom=0)
+        if logarithmic:
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
         axes.set_title(f"{dataset}, {threads} thread{'s' if threads > 1 else ''}", fontsize=10)
         axes.legend(fontsize=7)
     return _save(figure, Path(png_path))

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from math import exp, log
 from typing import Any
 
@@ -34,24 +34,22 @@ def numbers(count: int, seed: int) -> npt.NDArray[np.float32]:
     return np.resize(drawn, count)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch of products A @ B, packed one behind another; the libraries read the same memory as the kernels.
+    """A batch of products, packed one behind another; the libraries read the same memory as the kernels.
 
-    shapes: m, n and k of each.
+    shapes: m, n and k of each. left, right: the operands, flat.
     """
 
     shapes: tuple[tuple[int, int, int], ...]
+    left: npt.NDArray[np.float32]
+    right: npt.NDArray[np.float32]
 
-    @cached_property
-    def left(self) -> npt.NDArray[np.float32]:
-        """The left operands, flat."""
-        return numbers(sum(m * k for m, _, k in self.shapes), 1)
-
-    @cached_property
-    def right(self) -> npt.NDArray[np.float32]:
-        """The right operands, flat."""
-        return numbers(sum(k * n for _, n, k in self.shapes), 2)
+    @staticmethod
+    def random(shapes: tuple[tuple[int, int, int], ...]) -> Batch:
+        """A batch of these shapes."""
+        left, right = sum(m * k for m, _, k in shapes), sum(k * n for _, n, k in shapes)
+        return Batch(shapes, numbers(left, 1), numbers(right, 2))
 
     @property
     def flops(self) -> int:
@@ -59,7 +57,7 @@ class Batch:
         return sum(2 * m * n * k for m, n, k in self.shapes)
 
     @property
-    def lengths(self) -> dict[str, list[int]]:
+    def lengths(self) -> dict[str, Any]:
         """The lengths of a `vgemm` by name."""
         return {name: [shape[axis] for shape in self.shapes] for axis, name in enumerate(("m", "n", "k"))}
 
@@ -101,6 +99,13 @@ def kernel_call(
 def wrong_elements(result: npt.NDArray[np.float32], expected: npt.NDArray[np.float32], terms: int) -> int:
     """How many elements differ from `expected` by more than rounding; a NaN does."""
     return int(np.count_nonzero(~(np.abs(result - expected) <= TOLERANCE * max(terms, 8))))
+
+
+def slowest_over_mean(kernel: cora.Kernel, plan: cora.Plan, workers: int) -> float:
+    """The largest share of `workers` workers in a kernel's parallel loops, over the mean: counted from the plan."""
+    shares = [s.work for s in kernel.balance(plan, workers)]
+    total = [sum(work) for work in zip(*shares, strict=True)]
+    return max(total) * workers / sum(total) if sum(total) else 1.0
 
 
 def geomean(values: Sequence[float]) -> float:
@@ -154,11 +159,12 @@ class Recorder:
         own: str,
         best_of: Sequence[str],
         repeats: int,
+        unit: str = "GFLOP/s",
     ) -> dict[str, Timing]:
         """Time calls against one another and the peak, and record times, rates and ratios.
 
         Args:
-            flops: useful ones of each call.
+            flops: useful ones of each call; bytes moved where the unit is "GB/s".
             own: the variant that the others are compared with: `<other>_over_<own>` is its lead.
             best_of: the variants of which the fastest counts as the competition.
         """
@@ -167,13 +173,22 @@ class Recorder:
             peak_flops = peak.flops
         rate = {v: (peak_flops if v == "peak" else flops) / (t.median_ms * 1e6) for v, t in timings.items()}
         for variant, timing in timings.items():
-            self.add(variant, dataset, batch, threads, "rate", rate[variant], "GFLOP/s")
+            self.add(
+                variant,
+                dataset,
+                batch,
+                threads,
+                "rate",
+                rate[variant],
+                "GFLOP/s" if variant == "peak" else unit,
+            )
             if variant == "peak":
                 continue
             self.add(variant, dataset, batch, threads, "time", timing.median_ms, "ms")
             self.add(variant, dataset, batch, threads, "time_min", timing.min_ms, "ms")
-            of_peak = ratio(timings["peak"], timing) * flops / peak_flops
-            self.add(variant, dataset, batch, threads, "of_peak", of_peak, "")
+            if unit == "GFLOP/s":
+                of_peak = ratio(timings["peak"], timing) * flops / peak_flops
+                self.add(variant, dataset, batch, threads, "of_peak", of_peak, "")
             if variant != own:
                 over = ratio(timing, timings[own])
                 self.add(own, dataset, batch, threads, f"{variant}_over_{own}", over, "")

@@ -29,6 +29,7 @@ from benchmarks.products import (
     kernel_call,
     library_call,
     numbers,
+    slowest_over_mean,
     wrong_elements,
 )
 from benchmarks.results import write_results
@@ -121,7 +122,7 @@ def run(options: Options, console: Console) -> bool:
 def _singles(record: Recorder, scale: Scale, threads: int) -> None:
     kernel = VGEMM.build(settings=UNCACHED)
     for m, n, k in scale.shapes:
-        batch = Batch(((m, n, k),))
+        batch = Batch.random(((m, n, k),))
         calls, results = _libraries(batch, threads, batched=False)
         _own(record, OWN, kernel, batch, threads, calls, results, f"{m}x{n}x{k}")
         record.compare(
@@ -130,7 +131,7 @@ def _singles(record: Recorder, scale: Scale, threads: int) -> None:
 
 
 def _batch(record: Recorder, dataset: str, size: int, scale: Scale, threads: int) -> None:
-    batch = Batch(shapes_of(dataset, size))
+    batch = Batch.random(shapes_of(dataset, size))
     calls, results = _libraries(batch, threads, batched=True)
     _own(record, OWN, VGEMM.build(settings=UNCACHED), batch, threads, calls, results, dataset)
     torch = peers.padded_bmm()
@@ -211,17 +212,24 @@ def _linear(record: Recorder, scale: Scale, threads: int, options: Options) -> N
         tokens = int(lens.sum())
         for width in scale.widths:
             X, W = numbers(tokens * HIDDEN, 1), numbers(HIDDEN * width, 2).reshape(HIDDEN, width)
-            batch = Batch(((tokens, width, HIDDEN),))
-            given = {"X": X, "W": W, "bias": numbers(width, 3), "residual": numbers(tokens * width, 4)}
-            calls, _ = _libraries(batch, threads, batched=False)
+            batch = Batch(((tokens, width, HIDDEN),), X, W.reshape(-1))
+            given = {"X": X, "bias": numbers(width, 3), "residual": numbers(tokens * width, 4)}
+            calls, expected = _libraries(batch, threads, batched=False)
             for name, definition in epilogues.items():
                 kernel = LINEAR.build(
                     settings=UNCACHED,
                     definition={"features_in": HIDDEN, "features_out": width, **definition},
                 )
                 plan = cora.plan(kernel, threads=threads, lens=lens)
-                out = np.empty(tokens * width, np.float32)
-                calls[OWN if name == "plain" else name] = kernel_call(kernel, plan, given, out)
+                out = np.full(tokens * width, np.nan, np.float32)
+                panels = {"W": cora.ragged(W, kernel.layout("W"))}
+                call = calls[OWN if name == "plain" else name] = kernel_call(
+                    kernel, plan, {**given, **panels}, out
+                )
+                if name == "plain":
+                    call()
+                    wrong = wrong_elements(out, expected, HIDDEN)
+                    record.add(OWN, f"linear {width}", size, threads, "wrong_elements", wrong, "")
             record.compare(
                 f"linear {width}",
                 size,
@@ -236,7 +244,7 @@ def _linear(record: Recorder, scale: Scale, threads: int, options: Options) -> N
 
 def _scaling(record: Recorder, scale: Scale, most: int) -> None:
     """The paper's Fig. 27: one batch on 1, 2, 4, ... threads."""
-    batch = Batch(shapes_of("paper", scale.batches[-1] if len(scale.batches) < 5 else 32))
+    batch = Batch.random(shapes_of("paper", scale.batches[-1] if len(scale.batches) < 5 else 32))
     kernel = VGEMM.build(settings=UNCACHED)
     steps = [t for t in (1 << n for n in count()) if t < most] if most > 1 else []
     for threads in _up_to(most, steps):
@@ -264,11 +272,11 @@ def _balance(record: Recorder, scale: Scale) -> None:
         kernel = VGEMM.build(variant=variant, settings=UNCACHED)
         for dataset in ("paper", "harsh"):
             for size in (2, 8, 32):
-                lengths = Batch(shapes_of(dataset, size)).lengths
+                nothing = np.empty(0, np.float32)
+                lengths = Batch(shapes_of(dataset, size), nothing, nothing).lengths
                 plan = cora.plan(kernel, threads=1, **lengths)
                 for workers in WORKERS:
-                    shares = kernel.balance(plan, workers)
-                    slowest = sum(s.longest for s in shares) / max(sum(s.mean for s in shares), 1.0)
+                    slowest = slowest_over_mean(kernel, plan, workers)
                     record.add(variant, dataset, size, workers, "slowest_over_mean", slowest, "")
 
 
