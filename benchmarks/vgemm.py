@@ -8,9 +8,9 @@ units is measured between the samples.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,8 @@ VARIANTS = ("uncopied", "unsplit_unbalanced", "split_unbalanced", "split_balance
 #: What padded storage may take, its operands and result together.
 PADDED_BYTES = 2 << 30
 WORKERS = (2, 8, 64)
+#: Batches whose balance is counted.
+BALANCED = (2, 8, 32)
 HIDDEN = 512
 
 
@@ -119,8 +121,19 @@ def run(options: Options, console: Console) -> bool:
     return not wrong
 
 
+@cache
+def _product(variant: str | None = None, padded: bool = False) -> cora.Kernel:
+    return VGEMM.build(variant=variant, settings=UNCACHED, schedule={"storage": Storage(padded=padded)})
+
+
+@cache
+def _layer(features_in: int, features_out: int, **definition: Any) -> cora.Kernel:
+    given = {"features_in": features_in, "features_out": features_out, **definition}
+    return LINEAR.build(settings=UNCACHED, definition=given)
+
+
 def _singles(record: Recorder, scale: Scale, threads: int) -> None:
-    kernel = VGEMM.build(settings=UNCACHED)
+    kernel = _product()
     for m, n, k in scale.shapes:
         batch = Batch.random(((m, n, k),))
         calls, results = _libraries(batch, threads, batched=False)
@@ -133,17 +146,17 @@ def _singles(record: Recorder, scale: Scale, threads: int) -> None:
 def _batch(record: Recorder, dataset: str, size: int, scale: Scale, threads: int) -> None:
     batch = Batch.random(shapes_of(dataset, size))
     calls, results = _libraries(batch, threads, batched=True)
-    _own(record, OWN, VGEMM.build(settings=UNCACHED), batch, threads, calls, results, dataset)
+    _own(record, OWN, _product(), batch, threads, calls, results, dataset)
     torch = peers.padded_bmm()
     if peers.PaddedBmm.stored_bytes(batch.problems(batch.empty())) <= PADDED_BYTES:
-        padded = VGEMM.build(settings=UNCACHED, schedule={"storage": Storage(padded=True)})
+        padded = _product(padded=True)
         _own(record, "cora_padded", padded, batch, threads, calls, results, dataset)
         if torch is not None:
             torch.set_threads(threads)
             calls["torch_padded"] = torch.gemm(batch.problems(batch.empty()))
     if size in scale.with_variants:
         for variant in VARIANTS:
-            kernel = VGEMM.build(variant=variant, settings=UNCACHED)
+            kernel = _product(variant)
             _own(record, variant, kernel, batch, threads, calls, results, dataset)
     record.compare(dataset, size, threads, calls, batch.flops, own=OWN, best_of=BLAS, repeats=scale.repeats)
 
@@ -216,10 +229,7 @@ def _linear(record: Recorder, scale: Scale, threads: int, options: Options) -> N
             given = {"X": X, "bias": numbers(width, 3), "residual": numbers(tokens * width, 4)}
             calls, expected = _libraries(batch, threads, batched=False)
             for name, definition in epilogues.items():
-                kernel = LINEAR.build(
-                    settings=UNCACHED,
-                    definition={"features_in": HIDDEN, "features_out": width, **definition},
-                )
+                kernel = _layer(HIDDEN, width, **definition)
                 plan = cora.plan(kernel, threads=threads, lens=lens)
                 out = np.full(tokens * width, np.nan, np.float32)
                 panels = {"W": cora.ragged(W, kernel.layout("W"))}
@@ -245,9 +255,8 @@ def _linear(record: Recorder, scale: Scale, threads: int, options: Options) -> N
 def _scaling(record: Recorder, scale: Scale, most: int) -> None:
     """The paper's Fig. 27: one batch on 1, 2, 4, ... threads."""
     batch = Batch.random(shapes_of("paper", scale.batches[-1] if len(scale.batches) < 5 else 32))
-    kernel = VGEMM.build(settings=UNCACHED)
-    steps = [t for t in (1 << n for n in count()) if t < most] if most > 1 else []
-    for threads in _up_to(most, steps):
+    kernel = _product()
+    for threads in dict.fromkeys([*(1 << n for n in range(most.bit_length()) if 1 << n < most), most]):
         plan = cora.plan(kernel, threads=threads, **batch.lengths)
         call = kernel_call(kernel, plan, {"A": batch.left, "B": batch.right}, batch.empty())
         record.compare(
@@ -262,16 +271,12 @@ def _scaling(record: Recorder, scale: Scale, most: int) -> None:
         )
 
 
-def _up_to(most: int, steps: Sequence[int]) -> list[int]:
-    return [*steps, most]
-
-
 def _balance(record: Recorder, scale: Scale) -> None:
     """How even the shares of the workers are, from the plans alone."""
     for variant in ("tiled", "unsplit_unbalanced", "split_balanced"):
-        kernel = VGEMM.build(variant=variant, settings=UNCACHED)
+        kernel = _product(variant)
         for dataset in ("paper", "harsh"):
-            for size in (2, 8, 32):
+            for size in BALANCED:
                 nothing = np.empty(0, np.float32)
                 lengths = Batch(shapes_of(dataset, size), nothing, nothing).lengths
                 plan = cora.plan(kernel, threads=1, **lengths)
