@@ -19,7 +19,10 @@ VGEMM = Recipe(
         {
             "llvm": MappingProxyType(
                 {
-                    "tiled": Variant(schedules.tiled, "balanced tiles of micro-kernels, shared by cost"),
+                    "tiled": Variant(
+                        schedules.tiled, "balanced tiles of micro-kernels along copied panels, shared by cost"
+                    ),
+                    "uncopied": Variant(schedules.uncopied, "the same, operands where they are"),
                     "unsplit_unbalanced": Variant(schedules.unsplit_unbalanced, "tiles, the last one short"),
                     "split_unbalanced": Variant(schedules.split_unbalanced, "full tiles and the rest apart"),
                     "split_balanced": Variant(schedules.split_balanced, "the same, shared by cost"),
@@ -38,7 +41,10 @@ LINEAR = Recipe(
         {
             "llvm": MappingProxyType(
                 {
-                    "tiled": Variant(schedules.tokens, "balanced tiles of micro-kernels over all tokens"),
+                    "prepacked": Variant(
+                        schedules.tokens_prepacked, "balanced tiles of micro-kernels, W in panels"
+                    ),
+                    "tiled": Variant(schedules.tokens, "the same, W by rows"),
                     "generated": Variant(schedules.tokens_generated, "vector code of the compiler's own"),
                 }
             )

@@ -188,3 +188,25 @@ def test_what_cannot_be_copied() -> None:
     s = cora.schedule(twice).compute_at(once, twice, i)
     with pytest.raises(cora.ScheduleError, match="'once' is computed at a loop further inside"):
         s.cache_read(twice, once, batch)
+
+
+def test_loops_of_a_stage_are_not_named_like_loops_around_it() -> None:
+    s = cora.schedule(C).split(C, j, 32, names=("jp", "jv")).reorder(C, "jp", i, "jv", k)
+    s = s.cache_read(C, Y, "jp", "own")
+    with pytest.raises(cora.ScheduleError, match="'own' has a loop 'jp' already"):
+        s.split("own", j, 8, names=("jp", "place"))
+
+
+def test_a_copy_in_panels() -> None:
+    """The storage of a copy is split: rows of a panel are adjacent, whatever the matrix."""
+    s = (
+        cora.schedule(C)
+        .split(C, j, 32, names=("jp", "jv"))
+        .split(C, "jp", 2, names=("jc", "jr"), tail="balanced")
+    )
+    s = s.split(C, i, 6, names=("it", "ir"), tail="balanced")
+    s = s.reorder(C, "jc", "it", "jr", "ir", "jv", k).tensorize(C, "ir")
+    s = s.fuse(C, batch, "jc", name="block").cache_read(C, Y, "block", "panels")
+    s = s.split_dim("panels", j, 32, names=("po", "pi")).reorder_dims("panels", batch, "po", k, "pi")
+    s = s.split("panels", j, 32, names=("po", "pi")).vectorize("panels", "pi", 16)
+    check(s.parallel(C, "block"), [X, Y])
