@@ -34,6 +34,7 @@ from cora.lower.flatten import flatten, flatten_body
 from cora.lower.guards import Guards
 from cora.lower.operation import Operation, reduction_identity, simplifier_of
 from cora.lower.tensorize import make_tile
+from cora.lower.threads import across_threads
 from cora.schedule.nest import Leaf
 from cora.storage.layout import Layout
 
@@ -186,6 +187,7 @@ def _reduction(op: Operation, flat: _Flat, loops: _Loops) -> Stmt:
         [
             loops.around((*tile, *lane_loop), (), block([s.start() for s in sums])),
             loops.around(inner, running, block([s.step() for s in sums])),
+            *across_threads(op.nest, [(s.reduction.op, s.values, s.positions) for s in sums]),
             loops.around(tile, storing, Store(flat.buffer, flat.offset, result)),
         ]
     )

@@ -38,6 +38,7 @@ from cora.lower.program import Lowered
 from cora.lower.records import IndexCheck
 from cora.lower.tables import TableReader, Tables
 from cora.lower.tails import cut_tails
+from cora.lower.threads import check_device, is_element, keep_in_registers, with_barriers
 from cora.prove import Prover, Range
 from cora.schedule.nest import initial_nest
 from cora.schedule.schedule import Schedule
@@ -46,9 +47,13 @@ from cora.settings import Settings
 from cora.storage.layout import Layout
 
 
-def lower(schedule: Schedule, settings: Settings, name: str = "kernel") -> Lowered:
-    """Lower a scheduled program. Raises UserError, ScheduleError or UnsupportedError for what cannot be."""
-    work = _Lowering(schedule, settings)
+def lower(schedule: Schedule, settings: Settings, name: str = "kernel", *, gpu: bool = False) -> Lowered:
+    """Lower a scheduled program for a CPU, or for a GPU, whose loops are bound to blocks and threads.
+
+    Raises UserError, ScheduleError or UnsupportedError for what cannot be.
+    """
+    check_device(schedule.nests, gpu)
+    work = _Lowering(schedule, settings, gpu)
     state = schedule.state
     for nest in schedule.nests:
         if nest.name not in state.attached:
@@ -92,8 +97,9 @@ class _Part:
 class _Lowering:
     """What the passes share while one program is lowered."""
 
-    def __init__(self, schedule: Schedule, settings: Settings) -> None:
+    def __init__(self, schedule: Schedule, settings: Settings, gpu: bool) -> None:
         self.settings = settings
+        self.gpu = gpu
         self.state = schedule.state
         self.layouts = dict(schedule.state.layouts)
         self.prover = Prover(settings)
@@ -118,7 +124,7 @@ class _Lowering:
         members = [nest.name for nest in self.nests if nest.name in group]
         if name != members[-1]:
             return
-        parts = [self.operator(member) for member in members]
+        parts = [self.in_registers(self.operator(member)) for member in members]
         if len(parts) == 1:
             self.parts.append(parts[0])
             return
@@ -143,8 +149,8 @@ class _Lowering:
                 known = {leaf.var for leaf in attached.around}
                 holds = tuple(c for c in (*operation.conditions, *nest.facts) if free_vars(c) <= known)
                 part = self.operator(attached.name, (*outside, *holds))
-                loops.setdefault(loop, []).append(part.loops)
-                read.setdefault(loop, []).append(part.read)
+                loops.setdefault(loop, []).append(with_barriers(part.loops, attached, nest))
+                read.setdefault(loop, []).append(with_barriers(part.read, attached, nest))
         workers = [Range(worker_of(leaf), WORKERS) for leaf in nest.scope if leaf.kind is LoopKind.PARALLEL]
         ranges = (*workers, *context_of(nest).ranges)
         reader = TableReader(self.tables, ranges, self.guards, name)
@@ -159,9 +165,18 @@ class _Lowering:
             ),
         )
 
+    def in_registers(self, part: _Part) -> _Part:
+        """On a GPU, operators computed one element at a time inside their consumer stay in each thread's registers."""
+        if not self.gpu:
+            return part
+        elements = [
+            self.buffers[n.tensor.name] for n in self.nests if is_element(n) and n.name in self.state.attached
+        ]
+        return _Part(keep_in_registers(part.loops, elements), keep_in_registers(part.read, elements))
+
     def fill_padding(self, name: str) -> None:
         """Append the zero fill of a tensor's storage padding."""
-        for fill, ranges in zero_fill(self.layouts[name], self.buffers[name]):
+        for fill, ranges in zero_fill(self.layouts[name], self.buffers[name], gpu=self.gpu):
             reader = TableReader(self.tables, ranges, self.guards, f"padding of {name}")
             self.parts.append(_Part(fill, reader.stmt(fill)))
 

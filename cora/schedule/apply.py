@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cora.schedule.bind_steps import bind
 from cora.schedule.loop_steps import fuse, reorder, split, split_parts
 from cora.schedule.mark_steps import parallel, tensorize, unroll, vectorize
 from cora.schedule.nest import State
@@ -11,6 +12,7 @@ from cora.schedule.padding_steps import bulk_pad, pad_dim, pad_loop, reorder_dim
 from cora.schedule.piece_steps import hfuse, split_op
 from cora.schedule.stage_steps import compute_at, inline
 from cora.schedule.steps import (
+    Bind,
     BulkPad,
     ComputeAt,
     Fuse,
@@ -57,6 +59,8 @@ def apply(step: Step, state: State) -> State:
             return state.with_nest(unroll(step, state.nest(step.op, "unroll")))
         case Tensorize():
             return state.with_nest(tensorize(step, state.nest(step.op, "tensorize")))
+        case Bind():
+            return state.with_nest(bind(step, state.nest(step.op, "bind")))
         case SplitOp():
             return split_op(step, state)
         case HFuse():
