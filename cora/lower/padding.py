@@ -43,8 +43,8 @@ def _fill(layout: Layout, buffer: Buffer, box: PaddingBox, gpu: bool) -> tuple[S
         loop, var = box.loops[place], variables[place]
         begin, end = simplifier(substitute(loop.begin, values)), simplifier(substitute(loop.end, values))
         if gpu:
-            last = place == len(box.loops) - 1
-            body = _spread(var, begin, end, body, outermost=place == 0, innermost=last)
+            innermost = place == len(box.loops) - 1
+            body = _spread(var, begin, end, body, outermost=place == 0, innermost=innermost)
         elif place == 0 and begin == ZERO and len(box.loops) > 1:
             worker = Var("pad_worker")
             first = binary("floordiv", end * worker, WORKERS)

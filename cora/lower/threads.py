@@ -32,8 +32,8 @@ def check_device(nests: Sequence[LoopNest], gpu: bool) -> None:
             bound = bound_loops(nest)
             if bound:
                 raise ScheduleError(
-                    f"build: loop '{bound[0].name}' of '{nest.tensor.name}' is bound to {bound[0].kind.value}, which is "
-                    "for target 'cuda'; this is a CPU"
+                    f"build: loop '{bound[0].name}' of '{nest.tensor.name}' is bound to {bound[0].kind.value}, which "
+                    "is for target 'cuda'; this is a CPU"
                 )
             continue
         for leaf in nest.leaves:

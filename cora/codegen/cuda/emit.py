@@ -101,7 +101,7 @@ def _parameter(names: Names, scope: CudaScope, buffer: Buffer) -> tuple[Tir, Tir
 
 def _in_axes(body: TirStmt, launch: Launch, axes: dict[LoopKind, Tir]) -> TirStmt:
     """`body` with every axis declared. The grid is not part of the code: its extents are placeholders."""
-    extents = {kind: count for kind, count in zip(THREAD_AXES, launch.block, strict=True)}
+    extents = dict(zip(THREAD_AXES, launch.block, strict=True))
     for kind in (*reversed(THREAD_AXES), *reversed(BLOCK_AXES)):
         extent = const(extents.get(kind, _ANY_LENGTH), "int32")
         domain = tvm.ir.Range(const(0, "int32"), extent)
@@ -132,10 +132,10 @@ def _stmt(c: Context, s: Stmt, launch: Launch, axes: dict[LoopKind, Tir]) -> Non
             if not isinstance(buffer.size, Const):
                 raise InternalError(f"'{buffer.name}': the size must be a constant; got {buffer.size}")
             size = int(buffer.size.value)
-            inner = c.child()
-            array = inner.scope.alloc(buffer.name, memory_dtype(buffer.dtype), size, buffer.scope)
-            _stmt(replace(inner, buffers={**inner.buffers, buffer: array}), body, launch, axes)
-            c.scope.add(inner.scope.stmt())
+            block = c.child()
+            array = block.scope.alloc(buffer.name, memory_dtype(buffer.dtype), size, buffer.scope)
+            _stmt(replace(block, buffers={**block.buffers, buffer: array}), body, launch, axes)
+            c.scope.add(block.scope.stmt())
         case For():
             _loop(c, s, launch, axes)
         case Barrier():

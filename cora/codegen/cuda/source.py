@@ -22,12 +22,12 @@ _LOCK: Final = threading.Lock()
 _PRINT_ONLY: Final = "TVM_COMPILE_FORCE_FALLBACK"
 
 
-def cuda_source(launches: Sequence[Launch], target: CudaTarget, index: str) -> tuple[str, str]:
+def cuda_source(launches: Sequence[Launch], target: CudaTarget) -> tuple[str, str]:
     """The CUDA C++ of the kernels, and their TIR as text."""
     for launch in launches:
         check_uniform(launch)
     tvm_target = Target({"kind": "cuda", "arch": target.arch})
-    functions = {launch.name: emit(launch, tvm_target, index) for launch in launches}
+    functions = {launch.name: emit(launch, tvm_target, target.index) for launch in launches}
     with _printing_only():
         module = tvm.get_global_func("target.build.cuda")(tvm.IRModule(functions), tvm_target)
     tir = "\n\n".join(f.script() for f in functions.values())
