@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import cora.runtime.cuda.build
+from cora.codegen.cuda.compile import compile_cubin
 from cora.runtime.cuda.driver import has_device, open_device
 from tests.cuda import emulator
 
@@ -47,3 +48,11 @@ def order(request: pytest.FixtureRequest, device: str, monkeypatch: pytest.Monke
         pytest.skip("a GPU has its own order")
     monkeypatch.setenv("CORA_EMULATOR_ORDER", str(number))
     return number
+
+
+@pytest.fixture
+def nvrtc() -> Iterator[None]:
+    """Kernels are compiled by the real compiler, also where others run on the emulator."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cora.runtime.cuda.build, "compile_cubin", compile_cubin)
+        yield

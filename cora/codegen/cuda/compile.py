@@ -16,7 +16,7 @@ from cora.errors import InternalError, UnsupportedError
 
 _INSTALL: Final = "pip install 'cora-ragged[cuda]'"
 #: What the generated code includes, and the folder of pip's packages that has it.
-_HEADERS: Final = ("cuda_fp16.h", "cccl/cuda/std/cstdint")
+_HEADERS: Final = ("cccl/cuda/std/cstdint", "cccl/cuda/std/type_traits")
 
 
 @dataclass(frozen=True, slots=True)

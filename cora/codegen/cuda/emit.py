@@ -13,8 +13,7 @@ import tvm
 from tvm import tirx as T  # noqa: N812
 from tvm.ir import PointerType, PrimType
 
-from cora.codegen.abi import memory_dtype
-from cora.codegen.cuda.expr import Context, Value, bound, evaluate, find, store
+from cora.codegen.cuda.expr import Context, Value, bound, evaluate, find, memory_dtype, store
 from cora.codegen.cuda.launches import AXIS_VARS, Launch
 from cora.codegen.cuda.reduce import emit_thread_reduce
 from cora.codegen.cuda.scope import CudaScope

@@ -13,7 +13,6 @@ from typing import Final
 
 from tvm import tirx as T  # noqa: N812
 
-from cora.codegen.abi import memory_dtype
 from cora.codegen.cuda.scope import CudaScope
 from cora.codegen.nodes import Tir, TirBuffer, const, int_value
 from cora.errors import InternalError
@@ -36,6 +35,7 @@ from cora.ir.expr import (
 from cora.ir.stmt import Buffer
 from cora.ir.visit import children
 
+_IN_MEMORY: Final = {"float16": "uint16", "bfloat16": "uint16", "bool": "int8"}
 _INT32: Final = range(-(2**31), 2**31)
 _FUNCTIONS: Final = {
     "float32": {
@@ -291,6 +291,11 @@ def convert(a: Value, dtype: str) -> Value:
     return Value(T.Cast(dtype, a.tir), dtype, nonneg=a.nonneg and dtypes.is_int(dtype))
 
 
+def memory_dtype(dtype: str) -> str:
+    """The type of the words in memory: 16-bit floats are carried as uint16, bool as bytes of value 0 or 1."""
+    return _IN_MEMORY.get(dtype, dtype)
+
+
 def find(c: Context, buffer: Buffer) -> TirBuffer:
     """The TIR buffer of `buffer`; InternalError if it is neither a parameter nor allocated here."""
     found = c.buffers.get(buffer)
@@ -316,10 +321,8 @@ def store(c: Context, buffer: Buffer, offset: Value, value: Value) -> None:
 def decode(raw: Tir, dtype: str) -> Value:
     """An element as it lies in memory, in the type of arithmetic."""
     match dtype:
-        case "bfloat16":
-            return Value(_call("float32", "cora_from_bfloat16", raw), "float32")
-        case "float16":
-            return Value(T.Cast("float32", raw), "float32")
+        case "bfloat16" | "float16":
+            return Value(_call("float32", f"cora_from_{dtype}", raw), "float32")
         case "int8":
             return Value(T.Cast("int32", raw), "int32")
         case "bool":
@@ -331,9 +334,9 @@ def encode(value: Value, dtype: str) -> Tir:
     """`value` as an element of `dtype` lies in memory; rounds to nearest, ties to even."""
     x = convert(value, dtypes.compute_type(dtype)).tir
     match dtype:
-        case "bfloat16":
-            return _call("uint16", "cora_to_bfloat16", x)
-        case "float16" | "int8":
+        case "bfloat16" | "float16":
+            return _call("uint16", f"cora_to_{dtype}", x)
+        case "int8":
             return T.Cast(dtype, x)
         case "bool":
             return T.Select(x, const(1, "int8"), const(0, "int8"))

@@ -44,6 +44,16 @@ CORA_DEVICE int cora_to_int32(double x) { return x == x ? __double2int_rz(x) : 0
 CORA_DEVICE long long cora_to_int64(float x) { return x == x ? __float2ll_rz(x) : 0; }
 CORA_DEVICE long long cora_to_int64(double x) { return x == x ? __double2ll_rz(x) : 0; }
 
+CORA_DEVICE float cora_from_float16(unsigned short x) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x));
+  return r;
+}
+CORA_DEVICE unsigned short cora_to_float16(float x) {
+  unsigned short r;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x));
+  return r;
+}
 CORA_DEVICE float cora_from_bfloat16(unsigned short x) { return __uint_as_float((unsigned)x << 16); }
 CORA_DEVICE unsigned short cora_to_bfloat16(float x) {
   unsigned bits = __float_as_uint(x);

@@ -91,8 +91,11 @@ class _Ranges:
         if e not in self._memo:
             interval = self._compute(e)
             self._memo[e] = interval
-            wide = interval is not None and not -LIMIT <= interval[0] <= interval[1] < LIMIT
-            if wide and interval is not None and self.found is None:
+            if (
+                interval is not None
+                and self.found is None
+                and not -LIMIT <= interval[0] <= interval[1] < LIMIT
+            ):
                 self.found = e, interval
         return self._memo[e]
 
@@ -109,17 +112,16 @@ class _Ranges:
             case Cast(a=a):
                 return (0, 1) if a.dtype == "bool" else None
             case Select(then=then, other=other):
-                a, b = self.of(then), self.of(other)
-                return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
-            case Unary(op="neg", a=inner):
-                a = self.of(inner)
-                return None if a is None else (-a[1], -a[0])
-            case Unary(op="abs", a=inner):
-                a = self.of(inner)
-                return None if a is None else (0, max(abs(a[0]), abs(a[1])))
-            case Binary(op=op, a=x, b=y):
-                a, b = self.of(x), self.of(y)
-                return None if a is None or b is None else _combined(op, a, b)
+                low, high = self.of(then), self.of(other)
+                return None if low is None or high is None else (min(low[0], high[0]), max(low[1], high[1]))
+            case Unary(op=("neg" | "abs") as op, a=inner):
+                of = self.of(inner)
+                if of is None:
+                    return None
+                return (-of[1], -of[0]) if op == "neg" else (0, max(abs(of[0]), abs(of[1])))
+            case Binary(op=operation, a=x, b=y):
+                left, right = self.of(x), self.of(y)
+                return None if left is None or right is None else _combined(operation, left, right)
         return None
 
 

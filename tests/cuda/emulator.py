@@ -20,11 +20,30 @@ from pathlib import Path
 
 from cora.codegen.cuda.compile import Cubin
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parent / "emulated"
 ORDERS = (0, 1, 7, 2, 3)
-_FLAGS = ("-std=c++17", "-O1", "-mf16c", "-mfma", "-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing", "-w")
-_KERNEL = re.compile(r'extern "C" __global__ void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\([^;{]*\)\s*\{')
-_PTX = re.compile(r'asm\("(max|min)\.NaN\.f32 %0, %1, %2;" : "=f"\((\w+)\) : "f"\((\w+)\), "f"\((\w+)\)\);')
+_FLAGS = (
+    "-std=c++17",
+    "-O1",
+    "-mf16c",
+    "-mfma",
+    "-ffp-contract=off",
+    "-fwrapv",
+    "-fno-strict-aliasing",
+    "-w",
+)
+_KERNEL = re.compile(
+    r'extern "C" __global__ void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\([^;{]*\)\s*\{'
+)
+#: PTX in the generated source, and what it is here.
+_PTX = (
+    (
+        r'asm\("(max|min)\.NaN\.f32 %0, %1, %2;" : "=f"\((\w+)\) : "f"\((\w+)\), "f"\((\w+)\)\);',
+        r"\2 = ptx_\1_nan(\3, \4);",
+    ),
+    (r'asm\("cvt\.f32\.f16 %0, %1;" : "=f"\((\w+)\) : "h"\((\w+)\)\);', r"\1 = ptx_from_half(\2);"),
+    (r'asm\("cvt\.rn\.f16\.f32 %0, %1;" : "=h"\((\w+)\) : "f"\((\w+)\)\);', r"\1 = ptx_to_half(\2);"),
+)
 
 
 @cache
@@ -47,7 +66,9 @@ def compile_emulated(source: str, arch: str, threads: Mapping[str, int], *, fold
 
 def prepare(source: str) -> str:
     """Generated CUDA C++ as C++ for the emulator: PTX replaced, an entry point for each kernel."""
-    text = _PTX.sub(r"\2 = ptx_\1_nan(\3, \4);", source)
+    text = source
+    for pattern, replacement in _PTX:
+        text = re.sub(pattern, replacement, text)
     left = re.search(r"\basm\s*(?:volatile\s*)?\([^\n]*", text)
     if left is not None:
         raise NotImplementedError(f"the emulator does not know this PTX: {left[0]}")

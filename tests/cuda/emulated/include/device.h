@@ -59,14 +59,18 @@ struct alignas(16) float4 { float x, y, z, w; };
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
-// half: storage; every operation goes through float
-struct half {
-  _Float16 value;
-  half() = default;
-  half(float x) : value(_Float16(x)) {}
-  operator float() const { return float(value); }
-};
-using __half = half;
+// conversions of PTX between float and the bits of a half
+inline float ptx_from_half(unsigned short bits) {
+  _Float16 half;
+  memcpy(&half, &bits, sizeof half);
+  return float(half);
+}
+inline unsigned short ptx_to_half(float x) {
+  _Float16 half = _Float16(x);
+  unsigned short bits;
+  memcpy(&bits, &half, sizeof bits);
+  return bits;
+}
 
 // "static alignas(16) float x[1]" is valid for CUDA's compiler, not for this one
 #define alignas(n) __attribute__((aligned(n)))

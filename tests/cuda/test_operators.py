@@ -1,0 +1,79 @@
+"""Operators on a GPU, or on its emulator, against the interpreter: hostile lengths, every order of the threads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import cora
+from tests.cuda import programs
+from tests.operators.cases import CASES
+from tests.operators.harness import Case, check, work_of
+
+#: Operators that are checked each time; the others only with -m slow, for each takes a compilation.
+USUAL = frozenset(
+    {
+        "listing1", "convolution", "sum_over_two_ragged", "argmax_over_ragged_odd_values", "upper_triangle",
+        "attention", "gathered_sum", "extremes_int32", "mixed_types", "functions_float32", "positions_float16",
+    }
+)  # fmt: skip
+
+
+class Built:
+    """Kernels, each built once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._kernels: dict[tuple[str, str], cora.Kernel] = {}
+
+    def get(self, case: Case, schedule: str, target: object = "cuda") -> cora.Kernel:
+        """The kernel of a case under one of its schedules, or the default one."""
+        key = case.name, schedule
+        if key not in self._kernels:
+            settings = cora.Settings(cache_dir=self._folder)
+            program = (
+                case.outputs
+                if schedule == "default"
+                else case.schedules[schedule](cora.schedule(*case.outputs))
+            )
+            self._kernels[key] = cora.build(program, target, settings)
+        return self._kernels[key]
+
+
+@pytest.fixture(scope="session")
+def built(device: str, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """On the device, or the emulator."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    return Built(folder / "cuda_kernels")
+
+
+SCHEDULED = [(c, s) for c in programs.CASES for s in c.schedules]
+
+
+@pytest.mark.parametrize(("case", "schedule"), SCHEDULED, ids=[f"{c.name}-{s}" for c, s in SCHEDULED])
+def test_scheduled_by_hand(case: Case, schedule: str, built: Built, order: int) -> None:
+    kernel = built.get(case, schedule)
+    for number in range(len(case.batches)):
+        check(case, kernel, work_of(case, number))
+
+
+@pytest.mark.parametrize("case", programs.CASES, ids=lambda c: c.name)
+def test_default_schedule(case: Case, built: Built) -> None:
+    kernel = built.get(case, "default")
+    for number in range(len(case.batches)):
+        check(case, kernel, work_of(case, number))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(c, marks=() if c.name in USUAL else pytest.mark.slow) for c in CASES],
+    ids=lambda c: c.name,
+)
+def test_every_operator(case: Case, built: Built) -> None:
+    kernel = built.get(case, "default")
+    for number in range(len(case.batches)):
+        check(case, kernel, work_of(case, number))
