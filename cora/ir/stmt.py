@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, TypeAlias
 
-from cora.ir.expr import Expr, Node, ReduceOp, Size, Var
+from cora.ir.expr import ZERO, Expr, Node, ReduceOp, Size, Var
 
 Scope = Literal["input", "output", "table", "workspace", "local", "shared"]
 
@@ -114,28 +114,38 @@ class Store(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operand(Node):
-    """A matrix operand: element (r, c) lies at `offset + r * row + c * column` of `buffer`."""
+    """A matrix operand: element (r, c) lies at `offset + r * row + r * (r - 1) // 2 * bend + c * column` of `buffer`.
+
+    bend: how much longer each row is than the one before (in a packed triangle); 0 in a matrix.
+    """
 
     buffer: Buffer
     offset: Expr
     row: Expr
     column: Expr
+    bend: Expr = ZERO
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tile(Node):
     """A dense tile, computed by a micro-kernel (`cora.tiles`), for 0 <= r < rows and 0 <= c < columns:
 
-        out[r, c] = start[0, c] + sum over 0 <= j < depth of a[r, j] * b[j, c] + residual[r, c]
+        out[r, c] = begin[r, c] + sum over 0 <= j < depth(r) of a[r, j] * b[j, c] + end[r, c]
 
-    All float32; start and residual may be missing (0). Columns of b, out, start and residual are adjacent
-    (stride 1). rows <= max_rows and columns <= max_columns; where one of them is not positive nothing happens.
-    It reads and writes exactly the elements named.
+    depth(r) = min(max(depth + step * r, 0), limit), where step is 0 or 1 (a lower triangle).
+    begin is start[0, c], or 0 without start, where `first` holds; else what out[r, c] was: a later block of the
+    reduction adds to the earlier ones. end is residual[r, c] where there is one and `last` holds; else 0.
+
+    All float32. Columns of b, out, start and residual are adjacent (stride 1); only a may bend. rows <= max_rows and
+    columns <= max_columns; where one of them is not positive nothing happens. It reads and writes exactly the
+    elements named.
     """
 
     rows: Expr
     columns: Expr
     depth: Expr
+    step: int
+    limit: Expr
     max_rows: int
     max_columns: int
     out: Operand
@@ -143,6 +153,12 @@ class Tile(Node):
     b: Operand
     start: Operand | None
     residual: Operand | None
+    first: Expr
+    last: Expr
+
+    def numbers(self) -> tuple[Expr, ...]:
+        """The expressions that say how large the tile is and when it begins and ends."""
+        return (self.rows, self.columns, self.depth, self.limit, self.first, self.last)
 
     def operands(self) -> dict[str, Operand]:
         """The operands that there are, by the name of their field."""
@@ -217,6 +233,8 @@ def map_stmt(s: Stmt, on_stmt: Callable[[Stmt], Stmt], on_expr: Callable[[Expr],
                 on_expr(s.rows),
                 on_expr(s.columns),
                 on_expr(s.depth),
+                s.step,
+                on_expr(s.limit),
                 s.max_rows,
                 s.max_columns,
                 _map_operand(s.out, on_expr),
@@ -224,8 +242,11 @@ def map_stmt(s: Stmt, on_stmt: Callable[[Stmt], Stmt], on_expr: Callable[[Expr],
                 _map_operand(s.b, on_expr),
                 None if s.start is None else _map_operand(s.start, on_expr),
                 None if s.residual is None else _map_operand(s.residual, on_expr),
+                on_expr(s.first),
+                on_expr(s.last),
             )
 
 
 def _map_operand(operand: Operand, on_expr: Callable[[Expr], Expr]) -> Operand:
-    return Operand(operand.buffer, on_expr(operand.offset), on_expr(operand.row), on_expr(operand.column))
+    numbers = (operand.offset, operand.row, operand.column, operand.bend)
+    return Operand(operand.buffer, *map(on_expr, numbers))

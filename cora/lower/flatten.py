@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from cora.ir.expr import Access, Expr, Read
 from cora.ir.stmt import Buffer
@@ -10,6 +11,15 @@ from cora.ir.tensor import Tensor
 from cora.ir.visit import transform
 from cora.storage.layout import Layout
 from cora.storage.offsets import offset
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """An operator over flat buffers: where its element goes, and its value."""
+
+    buffer: Buffer
+    offset: Expr
+    body: Expr
 
 
 def flatten(

@@ -81,11 +81,11 @@ def _expressions(s: Stmt, in_loop: bool) -> Iterator[tuple[Expr, bool]]:
         case Store(offset=offset, value=value):
             yield offset, in_loop
             yield value, in_loop
-        case Tile(rows=rows, columns=columns, depth=depth):
-            for e in (rows, columns, depth):
+        case Tile():
+            for e in s.numbers():
                 yield e, in_loop
             for operand in s.operands().values():
-                for e in (operand.offset, operand.row, operand.column):
+                for e in (operand.offset, operand.row, operand.column, operand.bend):
                     yield e, in_loop
 
 

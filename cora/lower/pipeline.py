@@ -1,15 +1,16 @@
 """The passes from a schedule to flat loops, in order.
 
-    definition   accesses stay inside their tensors on valid iterations, or become index checks     access
-    operations   bodies over loop variables; guards of loops, stores, loads, reductions; proofs      operation
-    loops        loop nests, accumulators, shares of the workers; flat offsets (Algorithm 1)         loops, flatten
-    tensorize    the loops of a dense tile as one call of a micro-kernel, where a step asks for it       tensorize
-    hfuse        parallel loops of several nests as one, where a step asks for it                    hfuse
-    padding      zero filling of the outputs' storage padding                                        padding
-    tables       calls of uninterpreted functions become guarded reads of the prelude's tables       tables
-    contracted   products that are added become fused multiply-adds                                  contract
-    hoisted      table reads move out of loops                                                       hoist
-    lowered      guarded innermost loops are cut into a full part and a tail                         tails
+    definition   accesses stay inside their tensors on valid iterations, or become index checks   access
+    operations   bodies over loop variables; guards of loops, stores, loads, reductions; proofs    operation
+    loops        loop nests, shares of the workers; flat offsets (Algorithm 1)                     body, loops, flatten
+    reductions   accumulators; blocks that continue what is stored                                 reduction
+    tensorize    the loops of a dense tile as one call of a micro-kernel, where a step asks for it tensorize
+    hfuse        parallel loops of several nests as one, where a step asks for it                  hfuse
+    padding      zero filling of the outputs' storage padding                                      padding
+    tables       calls of uninterpreted functions become guarded reads of the prelude's tables     tables
+    contracted   products that are added become fused multiply-adds                                contract
+    hoisted      table reads move out of loops                                                     hoist
+    lowered      guarded innermost loops are cut into a full part and a tail                     tails
 
 Ordering restrictions: tables after loops, because the identities of the uninterpreted functions are applied to
 whole offsets; hoist after tables, because what moves is a read; tails after hoist, because a bound must not
@@ -27,11 +28,12 @@ from cora.ir.stmt import Buffer, Function, LoopKind, Stmt, block, map_stmt
 from cora.ir.tensor import Tensor
 from cora.ir.visit import free_vars, walk
 from cora.lower.access import check_accesses, violations
+from cora.lower.body import make_loops
 from cora.lower.contract import contract
 from cora.lower.guards import Guards
 from cora.lower.hfuse import check_group, side_by_side
 from cora.lower.hoist import hoist
-from cora.lower.loops import WORKERS, make_loops, worker_of
+from cora.lower.loops import WORKERS, worker_of
 from cora.lower.operation import context_of, make_operation
 from cora.lower.padding import zero_fill
 from cora.lower.program import Lowered

@@ -53,6 +53,12 @@ def across_threads(
     nest: LoopNest, accumulators: Sequence[tuple[ReduceOp, Buffer, Buffer | None]]
 ) -> list[Stmt]:
     """What combines the threads' accumulators where a reduction loop is bound to threads; otherwise nothing."""
+    for leaf in nest.blocks:
+        if leaf.kind in THREAD_AXES:
+            raise ScheduleError(
+                f"cache_write: the reduction loop '{leaf.name}' of '{nest.tensor.name}' is bound to {leaf.kind.value}, "
+                "so the accumulators must live outside it"
+            )
     for leaf in nest.leaves:
         if leaf.reduction and leaf.kind is LoopKind.THREAD_X:
             threads = thread_count(leaf, f"loop '{leaf.name}' of '{nest.tensor.name}'")

@@ -6,14 +6,16 @@ from dataclasses import replace
 
 from cora.schedule.bind_steps import bind
 from cora.schedule.loop_steps import fuse, reorder, split, split_parts
-from cora.schedule.mark_steps import parallel, tensorize, unroll, vectorize
+from cora.schedule.mark_steps import parallel, unroll, vectorize
 from cora.schedule.nest import State
 from cora.schedule.padding_steps import bulk_pad, pad_dim, pad_loop, reorder_dims
 from cora.schedule.piece_steps import hfuse, split_op
+from cora.schedule.reduction_steps import cache_write, tensorize
 from cora.schedule.stage_steps import compute_at, inline
 from cora.schedule.steps import (
     Bind,
     BulkPad,
+    CacheWrite,
     ComputeAt,
     Fuse,
     HFuse,
@@ -57,6 +59,8 @@ def apply(step: Step, state: State) -> State:
             return state.with_nest(vectorize(step, state.nest(step.op, "vectorize")))
         case Unroll():
             return state.with_nest(unroll(step, state.nest(step.op, "unroll")))
+        case CacheWrite():
+            return state.with_nest(cache_write(step, state.nest(step.op, "cache_write")))
         case Tensorize():
             return state.with_nest(tensorize(step, state.nest(step.op, "tensorize")))
         case Bind():

@@ -69,7 +69,9 @@ def _even_parts(
     largest: what no part exceeds, if that is known.
     """
     extent = nest.leaves[place].extent
-    divisor = ONE if count == Const(0) else count  # no parts: any value will do
+    # without parts any value will do; a reduction that is cut into blocks runs the loop once even then
+    divisor = simplify(binary("max", count, ONE)) if nest.leaves[place].reduction else count
+    divisor = ONE if divisor == Const(0) else divisor
     begin = binary("floordiv", extent * outer, divisor)
     size = binary("floordiv", extent * (outer + 1), divisor) - begin
     joined = begin + inner

@@ -11,7 +11,7 @@ from cora.ir.stmt import LoopKind
 from cora.schedule.legality import check_kinds, serial_place
 from cora.schedule.loop_steps import split
 from cora.schedule.nest import LoopNest
-from cora.schedule.steps import Parallel, Split, Tensorize, Unroll, Vectorize
+from cora.schedule.steps import Parallel, Split, Unroll, Vectorize
 
 MAX_LANES = 64
 MAX_UNROLL = 64
@@ -65,21 +65,3 @@ def unroll(step: Unroll, nest: LoopNest) -> LoopNest:
             f"unroll: the extent of '{step.loop}' must be a constant up to {MAX_UNROLL}; it is {leaf.extent}"
         )
     return nest.with_leaf(place, replace(leaf, kind=LoopKind.UNROLL))
-
-
-def tensorize(step: Tensorize, nest: LoopNest) -> LoopNest:
-    """Mark the loops of a tile; whether the body fits a micro-kernel is decided when the nest is lowered."""
-    place = serial_place(nest, step.loop, "tensorize")
-    tile = nest.leaves[place:]
-    shape = [leaf.reduction for leaf in tile]
-    unmarked = all(leaf.kind is LoopKind.SERIAL for leaf in tile)
-    if shape not in ([False, False, True], [False, True]) or not unmarked:
-        raise ScheduleError(
-            f"tensorize: from '{step.loop}' inwards '{nest.tensor.name}' must have a row loop, a column loop and one "
-            f"reduction loop, all unmarked; it has {', '.join(leaf.name for leaf in tile)}"
-        )
-    if any(leaf.reduction for leaf in nest.leaves[:place]):
-        raise ScheduleError(
-            f"tensorize: a reduction loop of '{nest.tensor.name}' stands outside '{step.loop}'"
-        )
-    return replace(nest, tile=len(tile))

@@ -60,6 +60,8 @@ class LoopNest:
     piece: the name of this piece of the operator, if the operator is split. accumulates: whether it combines its
     result with what an earlier piece stored.
     around: the loops of the consumer inside which an attached operator runs, outermost first.
+    scratch: whether an attached operator is stored relative to what the iteration around it computes.
+    kept_in: the loop inside which the accumulators of a reduction live ("": outside its first reduction loop).
     """
 
     tensor: Tensor
@@ -72,6 +74,8 @@ class LoopNest:
     tile: int = 0
     piece: str = ""
     accumulates: bool = False
+    kept_in: str = ""
+    scratch: bool = False
 
     @property
     def name(self) -> str:
@@ -84,11 +88,31 @@ class LoopNest:
         return (*self.around, *self.leaves)
 
     @property
+    def inside(self) -> int:
+        """The place of the first leaf inside the accumulators of a reduction."""
+        if self.tile:
+            return len(self.leaves) - self.tile
+        if self.kept_in:
+            return 1 + next(n for n, leaf in enumerate(self.leaves) if leaf.name == self.kept_in)
+        return next((n for n, leaf in enumerate(self.leaves) if leaf.reduction), len(self.leaves))
+
+    @property
+    def blocks(self) -> tuple[Leaf, ...]:
+        """The reduction loops outside the accumulators: each iteration continues what the one before has stored."""
+        return tuple(leaf for leaf in self.leaves[: self.inside] if leaf.reduction)
+
+    @property
+    def continues(self) -> bool:
+        """Whether the result is ever combined with what is stored."""
+        return self.accumulates or bool(self.blocks)
+
+    @property
     def untouched(self) -> bool:
         """Whether no step has changed the loops."""
         return (
             all(leaf.root is not None and leaf.kind is LoopKind.SERIAL for leaf in self.leaves)
             and not self.padding
+            and not self.kept_in
         )
 
     def position(self, name: str, step: str) -> int:
@@ -147,6 +171,10 @@ class LoopNest:
                     f"so it cannot stand outside loop(s) {names}"
                 )
             outside.add(leaf.var)
+        if self.kept_in and all(leaf.name != self.kept_in for leaf in self.leaves):
+            raise ScheduleError(
+                f"{step}: the accumulators of '{self.tensor.name}' live in loop '{self.kept_in}'; cache_write last"
+            )
         return self
 
 

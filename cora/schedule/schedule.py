@@ -16,6 +16,7 @@ from cora.schedule.nest import LoopNest, State, initial_nest
 from cora.schedule.steps import (
     Bind,
     BulkPad,
+    CacheWrite,
     ComputeAt,
     Fuse,
     HFuse,
@@ -215,6 +216,13 @@ class Schedule:
     def hfuse(self, *nests: TensorRef) -> Schedule:
         """Run independent parallel nests (operators or pieces) in one parallel loop. See steps.HFuse."""
         return self.then(HFuse(tuple(_tensor(nest) for nest in nests)))
+
+    def cache_write(self, op: TensorRef, loop: LoopRef) -> Schedule:
+        """Keep the accumulators of a reduction inside a loop; reduction loops outside continue what is stored.
+
+        See steps.CacheWrite.
+        """
+        return self.then(CacheWrite(_tensor(op), _loop(loop)))
 
     def tensorize(self, op: TensorRef, loop: LoopRef) -> Schedule:
         """Compute the innermost loops, from `loop` inwards, by a micro-kernel. See steps.Tensorize."""

@@ -216,6 +216,22 @@ class HoistLoads:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheWrite:
+    """Keep the accumulators of a reduction inside `loop`; reduction loops outside it continue what is stored.
+
+    before: for i: for ko: for ki: acc += a(i, ko, ki)        after (at ko), for i: for ko:
+                   O[i] = f(acc)                                  acc = 0; for ki: acc += a(i, ko, ki)
+                                                                  O[i] = (0 if first else O[i]) + acc
+                                                                  and f of it if last
+
+    The block loops run once even where there is nothing to reduce, so that f(0) is stored.
+    """
+
+    op: str
+    loop: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tensorize:
     """Compute the innermost loops, from `loop` inwards, by a generated micro-kernel.
 
@@ -225,7 +241,9 @@ class Tensorize:
     after:  tile(rows, columns, K, out, a, b, ...)
 
     Bounds of rows and columns become arguments of the micro-kernel. The body is a float32 sum of products, plus a
-    row (a bias) and a matrix (a residual) if need be; columns are adjacent in memory, except in `a`.
+    row (a bias) and a matrix (a residual) if need be; what else is made of the sum is computed in loops over the
+    tile, behind it. Columns are adjacent in memory, except in `a`. K may grow by one from row to row (a triangle).
+    Reduction loops outside the tile continue what is stored, as for CacheWrite.
     """
 
     op: str
@@ -265,6 +283,7 @@ Step: TypeAlias = (
     | Unroll
     | Inline
     | ComputeAt
+    | CacheWrite
     | Tensorize
     | SplitOp
     | HFuse
