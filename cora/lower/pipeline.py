@@ -40,7 +40,7 @@ from cora.lower.program import Lowered
 from cora.lower.records import IndexCheck
 from cora.lower.tables import TableReader, Tables
 from cora.lower.tails import cut_tails
-from cora.lower.threads import check_device, is_element, keep_in_registers, with_barriers
+from cora.lower.threads import check_device, counted_by_threads, is_element, keep_in_registers, with_barriers
 from cora.prove import Prover, Range
 from cora.schedule.nest import initial_nest
 from cora.schedule.schedule import Schedule
@@ -204,7 +204,7 @@ def _check_function(name: str, work: _Lowering) -> Function | None:
         layouts = {**work.layouts, counter.name: Layout.packed(())}
         out = Buffer(counter.name, "int64", layouts[counter.name].size(), "output")
         own.append(out)
-        nest = initial_nest(counter)
+        nest = counted_by_threads(initial_nest(counter)) if work.gpu else initial_nest(counter)
         operation = make_operation(nest, layouts, inside, guards)
         reader = TableReader(work.tables, context_of(nest).ranges, guards, counter.name)
         parts.append(reader.stmt(make_loops(operation, layouts, {**work.buffers, counter.name: out}, guards)))

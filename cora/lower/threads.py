@@ -21,8 +21,13 @@ from cora.ir.stmt import (
     map_stmt,
 )
 from cora.ir.visit import transform, walk
+from cora.schedule.loop_steps import split
 from cora.schedule.nest import LoopNest
+from cora.schedule.steps import Split
 from cora.schedule.threads import bound_loops, check_bound, thread_count
+
+#: Threads that check the indices read from data, before the kernel runs.
+CHECK_THREADS = 256
 
 
 def check_device(nests: Sequence[LoopNest], gpu: bool) -> None:
@@ -67,6 +72,16 @@ def across_threads(
                     ThreadReduce(op, values, positions, threads) for op, values, positions in accumulators
                 ]
     return []
+
+
+def counted_by_threads(nest: LoopNest) -> LoopNest:
+    """A nest that only reduces, its outermost loop shared by the threads of one block."""
+    if not nest.leaves:
+        return nest
+    loop = nest.leaves[0].name
+    step = Split(nest.tensor.name, loop, CHECK_THREADS, f"{loop}_turn", f"{loop}_thread")
+    divided = split(step, nest)
+    return divided.with_leaf(1, replace(divided.leaves[1], kind=LoopKind.THREAD_X))
 
 
 def is_element(nest: LoopNest) -> bool:

@@ -56,3 +56,12 @@ def nvrtc() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cora.runtime.cuda.build, "compile_cubin", compile_cubin)
         yield
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that need a real device are skipped where there is none."""
+    if not _emulated() and has_device():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu") is not None:
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))

@@ -12,7 +12,7 @@ from tests.cuda import programs
 from tests.operators.cases import CASES
 from tests.operators.harness import Case, check, work_of
 
-#: Operators that are checked each time; the others only with -m slow, for each takes a compilation.
+#: Operators that are checked each time; the others on a GPU, or where they are asked for: each takes a compilation.
 USUAL = frozenset(
     {
         "listing1", "convolution", "sum_over_two_ragged", "argmax_over_ragged_odd_values", "upper_triangle",
@@ -68,12 +68,10 @@ def test_default_schedule(case: Case, built: Built) -> None:
         check(case, kernel, work_of(case, number))
 
 
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(c, marks=() if c.name in USUAL else pytest.mark.slow) for c in CASES],
-    ids=lambda c: c.name,
-)
-def test_every_operator(case: Case, built: Built) -> None:
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_every_operator(case: Case, built: Built, device: str) -> None:
+    if device == "emulator" and case.name not in USUAL and not os.environ.get("CORA_CUDA_ALL"):
+        pytest.skip("set CORA_CUDA_ALL=1 to compile and run all operators on the emulator")
     kernel = built.get(case, "default")
     for number in range(len(case.batches)):
         check(case, kernel, work_of(case, number))
