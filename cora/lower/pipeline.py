@@ -67,7 +67,9 @@ def lower(schedule: Schedule, settings: Settings, name: str = "kernel", *, gpu: 
     read = block([part.read for part in work.parts])
     contracted = contract(read)
     hoisted = hoist(contracted) if state.hoist else contracted
-    lowered = cut_tails(hoisted)
+    lowered = (
+        hoisted if gpu else cut_tails(hoisted)
+    )  # a thread's condition costs less there than a second loop
     kernel = _function(name, lowered, list(work.buffers.values()), work.tables)
     check = _check_function(f"{name}_check", work)
     computed = [t for t in work.operators if t.name not in state.outputs]

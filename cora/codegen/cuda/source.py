@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 import tvm
@@ -14,6 +15,7 @@ from tvm.target import Target
 from cora.codegen.cuda.emit import emit
 from cora.codegen.cuda.helpers import HELPERS
 from cora.codegen.cuda.launches import Launch
+from cora.codegen.cuda.predicate import predicate
 from cora.codegen.cuda.target import CudaTarget
 from cora.codegen.cuda.uniform import check_uniform
 
@@ -24,6 +26,7 @@ _PRINT_ONLY: Final = "TVM_COMPILE_FORCE_FALLBACK"
 
 def cuda_source(launches: Sequence[Launch], target: CudaTarget) -> tuple[str, str]:
     """The CUDA C++ of the kernels, and their TIR as text."""
+    launches = [replace(launch, body=predicate(launch.body)) for launch in launches]
     for launch in launches:
         check_uniform(launch)
     tvm_target = Target({"kind": "cuda", "arch": target.arch})

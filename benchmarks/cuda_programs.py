@@ -1,0 +1,127 @@
+"""Ragged programs with schedules for a GPU, whose resources `cuda_resources` reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import cora
+
+HEADS = 8
+HEAD_SIZE = 64
+WIDTH = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A name and a schedule; None: the default one of the outputs."""
+
+    name: str
+    outputs: tuple[cora.Tensor, ...]
+    schedule: cora.Schedule | None = None
+
+    @property
+    def built_from(self) -> object:
+        """What `cora.build` takes."""
+        return self.outputs if self.schedule is None else self.schedule
+
+
+def _rows() -> tuple[cora.Dim, cora.Dim, Callable[[str], cora.Dim]]:
+    """batch, pos < lens[batch], and further dims of the same extent."""
+    batch = cora.Dim("batch", cora.size("M"))
+    lens = cora.lengths("lens", batch)
+    return batch, cora.Dim("pos", lens[batch]), lambda name: cora.Dim(name, lens[batch])
+
+
+def elementwise() -> Program:
+    """Bias and gelu of packed tokens."""
+    batch, pos, _ = _rows()
+    d = cora.Dim("d", WIDTH)
+    X, bias = cora.placeholder("X", [batch, pos, d]), cora.placeholder("bias", [d])
+    Y = cora.compute("Y", [batch, pos, d], cora.gelu(X[batch, pos, d] + bias[d]))
+    return Program("bias_gelu", (Y,))
+
+
+def row_softmax() -> Program:
+    """Softmax of attention scores: a warp for each row, in one kernel."""
+    batch, i, dim = _rows()
+    j, h = dim("j"), cora.Dim("h", HEADS)
+    X = cora.placeholder("X", [batch, i, h, j])
+    top = cora.compute("top", [batch, i, h], cora.max(X[batch, i, h, j], over=j))
+    total = cora.compute(
+        "total", [batch, i, h], cora.sum(cora.exp(X[batch, i, h, j] - top[batch, i, h]), over=j)
+    )
+    Y = cora.compute(
+        "Y", [batch, i, h, j], cora.exp(X[batch, i, h, j] - top[batch, i, h]) / total[batch, i, h]
+    )
+    s = cora.schedule(Y).fuse(Y, batch, i, h, name="row").split(Y, "row", 4, names=("block", "warp"))
+    s = s.compute_at(total, Y, "warp").compute_at(top, Y, "warp")
+    for t in (top, total, Y):
+        s = s.split(t, j, 32, names=("turn", "lane")).bind(t, "lane", "threadIdx.x")
+    return Program("softmax", (Y,), s.bind(Y, "block", "blockIdx.x").bind(Y, "warp", "threadIdx.y"))
+
+
+def layer_norm() -> Program:
+    """Layer norm of packed tokens: a warp for each, in one kernel."""
+    batch, pos, _ = _rows()
+    d = cora.Dim("d", WIDTH)
+    X = cora.placeholder("X", [batch, pos, d])
+    scale, shift = cora.placeholder("scale", [d]), cora.placeholder("shift", [d])
+    mean = cora.compute("mean", [batch, pos], cora.mean(X[batch, pos, d], over=d))
+    centred = X[batch, pos, d] - mean[batch, pos]
+    variance = cora.compute("variance", [batch, pos], cora.mean(centred * centred, over=d))
+    normed = centred * cora.rsqrt(variance[batch, pos] + 1e-5)
+    Y = cora.compute("Y", [batch, pos, d], normed * scale[d] + shift[d])
+    s = cora.schedule(Y).fuse(Y, batch, pos, name="row").split(Y, "row", 4, names=("block", "warp"))
+    s = s.compute_at(variance, Y, "warp").compute_at(mean, Y, "warp")
+    for t in (mean, variance, Y):
+        s = s.split(t, d, 32, names=("turn", "lane")).bind(t, "lane", "threadIdx.x")
+    return Program("layer_norm", (Y,), s.bind(Y, "block", "blockIdx.x").bind(Y, "warp", "threadIdx.y"))
+
+
+def triangle_times_vector() -> Program:
+    """A lower triangle times a vector: a warp for each row."""
+    row = cora.Dim("row", cora.size("N"))
+    column = cora.Dim("column", row + 1)
+    L, x = cora.placeholder("L", [row, column]), cora.placeholder("x", [row])
+    Y = cora.compute("Y", [row], cora.sum(L[row, column] * x[column], over=column))
+    return Program("trmv", (Y,))
+
+
+def projection() -> Program:
+    """Packed tokens times a matrix: 8 x 4 elements in the registers of each thread."""
+    batch, pos, _ = _rows()
+    k, n = cora.Dim("k", WIDTH), cora.Dim("n", WIDTH)
+    A, B = cora.placeholder("A", [batch, pos, k]), cora.placeholder("B", [k, n])
+    C = cora.compute("C", [batch, pos, n], cora.sum(A[batch, pos, k] * B[k, n], over=k))
+    s = cora.schedule(C).fuse(C, batch, pos, name="f")
+    s = s.split(C, "f", 64, names=("tile", "row")).split(C, "row", 8, names=("ry", "ri"))
+    s = s.split(C, n, 64, names=("no", "nr")).split(C, "nr", 16, names=("ni", "nx"))
+    s = s.reorder(C, "tile", "no", "ry", "nx", k, "ri", "ni").unroll(C, "ri").unroll(C, "ni")
+    s = s.bind(C, "tile", "blockIdx.x").bind(C, "no", "blockIdx.y")
+    return Program("projection", (C,), s.bind(C, "ry", "threadIdx.y").bind(C, "nx", "threadIdx.x"))
+
+
+def attention() -> Program:
+    """Scores, softmax and the weighted sum of values, by the default schedule: a kernel for each."""
+    batch, i, dim = _rows()
+    j, h, d = dim("j"), cora.Dim("h", HEADS), cora.Dim("d", HEAD_SIZE)
+    key = dim("key")
+    Q, K, V = (cora.placeholder(name, [batch, i, h, d]) for name in "QKV")
+    S = cora.compute("S", [batch, h, i, j], cora.sum(Q[batch, i, h, d] * K[batch, j, h, d], over=d) / 8)
+    top = cora.compute("top", [batch, h, i], cora.max(S[batch, h, i, j], over=j))
+    P = cora.compute("P", [batch, h, i, j], cora.exp(S[batch, h, i, j] - top[batch, h, i]))
+    total = cora.compute("total", [batch, h, i], cora.sum(P[batch, h, i, j], over=j))
+    weighted = cora.sum(P[batch, h, i, key] * V[batch, key, h, d], over=key)
+    O = cora.compute("O", [batch, i, h, d], weighted / total[batch, h, i])  # noqa: E741
+    return Program("attention", (O,))
+
+
+PROGRAMS: Mapping[str, Callable[[], Program]] = {
+    "bias_gelu": elementwise,
+    "softmax": row_softmax,
+    "layer_norm": layer_norm,
+    "trmv": triangle_times_vector,
+    "projection": projection,
+    "attention": attention,
+}
