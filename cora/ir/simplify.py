@@ -4,6 +4,7 @@ An integer expression is a polynomial with integer coefficients over *atoms* (va
 Equal polynomials are equal expressions, so differences cancel and strides can be read off. On top of that:
 
     division:  (k*q + r) // k = q,  (k*q + r) % k = r                     for 0 <= r < k
+               (g*q + r) // (g*m) = q // m,  (g*q + r) % (g*m) = g*(q % m) + r     for 0 <= r < g
                n*(x // n) + x % n = x
                k*(x // k) = x                                             where k divides x
     fusion:    offset(ffo(f)) + ffi(f) = f                                (axiom foif(ffo(f), ffi(f)) = f)
@@ -164,6 +165,29 @@ def stride_in(e: Expr, var: Expr) -> Expr | None:
     return Poly(stride).expr()
 
 
+def grows(e: Expr, var: Expr) -> bool:
+    """Whether `e` surely does not become smaller when `var` becomes larger (a division by 0 gives 0)."""
+    if all(node != var for node in walk(e)) or e == var:
+        return True
+    match e:
+        case Binary(op="floordiv", a=a, b=b) if all(node != var for node in walk(b)):
+            return (bounds(b)[0] or 0) >= 0 and bounds(b)[0] is not None and grows(a, var)
+        case Binary(op="min" | "max", a=a, b=b):
+            return grows(a, var) and grows(b, var)
+    terms = list(polynomial(e))
+    if terms == [((e,), 1)]:
+        return False
+    for monomial, c in terms:
+        moving = [atom for atom in monomial if any(node == var for node in walk(atom))]
+        others = [atom for atom in monomial if atom not in moving]
+        if not moving:
+            continue
+        positive = all((bounds(atom)[0] or 0) >= 0 and bounds(atom)[0] is not None for atom in others)
+        if len(moving) > 1 or c < 0 or not positive or not grows(moving[0], var):
+            return False
+    return True
+
+
 def bounds(e: Expr, ranges: Ranges = NO_RANGES) -> tuple[Bound, Bound]:
     """Constant lower and upper bounds (inclusive) of an index expression; None where there is none."""
     match e:
@@ -179,9 +203,9 @@ def _poly_bounds(p: Poly, ranges: Ranges) -> tuple[Bound, Bound]:
     low: Bound = 0
     high: Bound = 0
     for monomial, c in p:
-        lo: Bound = 1
-        hi: Bound = 1
-        for atom in monomial:
+        first, *rest = monomial or (ONE,)
+        lo, hi = _atom_bounds(first, ranges)
+        for atom in rest:
             lo, hi = _product((lo, hi), _atom_bounds(atom, ranges))
         if c < 0:
             lo, hi = hi, lo
@@ -254,6 +278,11 @@ def multiple_of(e: Expr) -> int:
             match atom:
                 case Call(fun=fun) if isinstance(fun.definition, Scan):
                     factor *= multiple_of(fun.definition.body)
+                case Call(fun=UFun(definition=FusedInner(offset=offset)), args=(*_, f)):
+                    assert isinstance(
+                        offset.definition, Scan
+                    )  # row starts and f are multiples: so is their difference
+                    factor *= gcd(multiple_of(offset.definition.body), multiple_of(f))
                 case Binary(op="min" | "max", a=a, b=b):
                     factor *= gcd(multiple_of(a), multiple_of(b))
                 case Select(then=a, other=b):
@@ -355,6 +384,10 @@ class Simplifier:
             if shared.terms:
                 result = result + Poly({(binary("floordiv", shared.expr(), k),): 1})
             return result.expr()
+        tile = self._tile(shared + rest, k)
+        if tile is not None:
+            g, part, _ = tile
+            return (quotient + polynomial(self._floordiv(_scale(part, g).expr(), Const(k // g)))).expr()
         inner = (shared + rest).expr()
         nested = _nested_floordiv(inner, k)
         tail = nested if nested is not None else binary("floordiv", inner, k)
@@ -368,7 +401,23 @@ class Simplifier:
         low, high = _poly_bounds(rest, self.ranges)
         if low is not None and high is not None and low // k == high // k:
             return (rest - Poly({(): (low // k) * k} if low // k else {})).expr()
+        tile = self._tile(rest, k)
+        if tile is not None:
+            g, part, within = tile
+            return (polynomial(self._mod(_scale(part, g).expr(), Const(k // g)) * g) + within).expr()
         return binary("mod", rest.expr(), k)
+
+    def _tile(self, p: Poly, k: int) -> tuple[int, Poly, Poly] | None:
+        """`(g, part, within)`: p = part + within, g divides k and all of part, 0 <= within < g; the largest g."""
+        for g in sorted({gcd(k, c) for m, c in p if m}, reverse=True):
+            if g == 1:
+                break
+            part = Poly({m: c // g * g for m, c in p if c % g == 0 or (not m and c >= g)})
+            within = p - part
+            low, high = _poly_bounds(within, self.ranges)
+            if within.terms and low is not None and low >= 0 and high is not None and high < g:
+                return g, part, within
+        return None
 
     def _split(self, p: Poly, k: int) -> tuple[Poly, Poly, Poly]:
         """`p = k*quotient + shared + rest`: exact multiples, terms that k divides for another reason, the rest."""

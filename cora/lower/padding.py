@@ -7,8 +7,8 @@ from cora.ir.expr import ZERO, Const, Expr, Var, binary, constant
 from cora.ir.simplify import Simplifier, simplify
 from cora.ir.stmt import Buffer, For, If, Let, LoopKind, Stmt, Store
 from cora.ir.visit import substitute
-from cora.lower.loops import WORKERS
 from cora.prove import Range
+from cora.schedule.balance import WORKERS
 from cora.storage.layout import Layout
 from cora.storage.offsets import PaddingBox, offset, padding_region
 
@@ -21,10 +21,10 @@ def zero_fill(layout: Layout, buffer: Buffer, *, gpu: bool = False) -> list[tupl
 
     They run on the workers, or on a GPU with a block for each outermost row.
     """
-    return [_fill(layout, buffer, box, gpu) for box in padding_region(layout)]
+    return [_fill(buffer, box, gpu) for box in padding_region(layout)]
 
 
-def _fill(layout: Layout, buffer: Buffer, box: PaddingBox, gpu: bool) -> tuple[Stmt, tuple[Range, ...]]:
+def _fill(buffer: Buffer, box: PaddingBox, gpu: bool) -> tuple[Stmt, tuple[Range, ...]]:
     variables: list[Var] = []
     values: dict[Expr, Expr] = {}
     ranges: list[Range] = []
@@ -37,7 +37,7 @@ def _fill(layout: Layout, buffer: Buffer, box: PaddingBox, gpu: bool) -> tuple[S
         ranges.append(Range(var, end))
         ends[var] = end
     simplifier = Simplifier(ends)
-    at = simplifier(offset(layout, [values[d] for d in layout.dims]))
+    at = simplifier(offset(box.layout, [values[d] for d in box.layout.dims]))
     body: Stmt = Store(buffer, at, constant(0, dtypes.compute_type(buffer.dtype)))
     for place in reversed(range(len(box.loops))):
         loop, var = box.loops[place], variables[place]

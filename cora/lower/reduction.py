@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cora.errors import InternalError, ScheduleError, UnsupportedError
 from cora.ir import dtypes
 from cora.ir.expr import ZERO, Const, Expr, LaneReduce, Read, Reduce, ReduceOp, Var, binary, select
-from cora.ir.simplify import simplify
+from cora.ir.simplify import bounds, simplify
 from cora.ir.stmt import Alloc, Buffer, If, Let, LoopKind, Stmt, Store, block
 from cora.ir.visit import free_vars, substitute
 from cora.lang.check import reductions_of
@@ -92,14 +92,15 @@ def _slot(op: Operation, tile: tuple[Leaf, ...]) -> tuple[Expr, int]:
     slot: Expr = ZERO
     count = 1
     for leaf in tile:
-        if not isinstance(leaf.extent, Const):
+        largest = bounds(leaf.extent)[1]
+        if largest is None:
             raise ScheduleError(
-                f"loop '{leaf.name}' of '{op.tensor.name}' stands inside a reduction loop, so its extent must be "
-                f"constant (its iterations accumulate side by side); it is {leaf.extent}: split it first, and "
+                f"loop '{leaf.name}' of '{op.tensor.name}' stands inside a reduction loop, so its extent must have "
+                f"a constant bound (its iterations accumulate side by side); it is {leaf.extent}: split it first, and "
                 "reorder only the inner part"
             )
-        slot = slot * int(leaf.extent.value) + leaf.var
-        count *= int(leaf.extent.value)
+        slot = slot * largest + leaf.var
+        count *= max(largest, 1)
     if count > MAX_TILE:
         raise ScheduleError(
             f"the loops of '{op.tensor.name}' inside its first reduction loop hold {count} elements; "

@@ -18,17 +18,17 @@ from cora.ir.visit import free_vars, transform, walk
 from cora.lower.access import conjuncts
 
 
-def cut_tails(s: Stmt) -> Stmt:
-    """`s` with every loop cut that can be."""
+def cut_tails(s: Stmt, whole: frozenset[Var] = frozenset()) -> Stmt:
+    """`s` with every loop cut that can be, but for those over the variables `whole`."""
     match s:
-        case For(kind=LoopKind.SERIAL):
-            cut = _cut(s)
+        case For(kind=LoopKind.SERIAL) if s.var not in whole:
+            cut = _cut(s, whole)
             if cut is not None:
                 return cut
-    return map_stmt(s, cut_tails, lambda e: e)
+    return map_stmt(s, lambda inner: cut_tails(inner, whole), lambda e: e)
 
 
-def _cut(loop: For) -> Stmt | None:
+def _cut(loop: For, whole: frozenset[Var]) -> Stmt | None:
     """`loop` cut, if a condition allows it."""
     inside = _survey(loop.body)
     ends = [
@@ -44,7 +44,7 @@ def _cut(loop: For) -> Stmt | None:
     settled = {condition for condition, end in ends if end == full_end}
     middle = Var(f"{loop.var.name}_full")
     value = binary("min", loop.end, binary("max", loop.begin, full_end))
-    plain = cut_tails(_assume(loop.body, settled))
+    plain = cut_tails(_assume(loop.body, settled), whole)
     return Let(
         middle,
         simplify(value),

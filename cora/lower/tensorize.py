@@ -287,14 +287,20 @@ class _Matcher:
     def _implied(self, condition: Expr) -> bool:
         """Whether `condition`, `x < ceildiv(b, f)`, follows from another one, `f * x + t < b` with t >= 0."""
         match condition:
-            case Binary(op="lt", a=x, b=Binary(op="floordiv", b=Const(value=f)) as count):
+            case Binary(op="lt", a=Var() as x, b=count):
                 for other in self.op.conditions:
-                    if isinstance(other, Binary) and other.op == "lt" and other != condition:
-                        rest = self.simplifier(other.a - x * int(f))
-                        same = self.simplifier(ceildiv(other.b, int(f))) == self.simplifier(count)
-                        if same and not free_vars(rest) & free_vars(x):
-                            return True  # all loop variables of a tile begin at 0
+                    if not isinstance(other, Binary) or other.op != "lt" or other == condition:
+                        continue
+                    split = linear_in(self.simplifier(other.a), x)
+                    if split is not None and split[0] > 0:
+                        parts = self.simplifier(ceildiv(other.b, split[0]))
+                        if parts == self.simplifier(count) and self._never_negative(split[1]):
+                            return True
         return False
+
+    def _never_negative(self, e: Expr) -> bool:
+        ranges: dict[Expr, Expr] = {leaf.var: leaf.extent for leaf in self.op.nest.scope}
+        return (bounds(e, ranges)[0] or 0) >= 0 and bounds(e, ranges)[0] is not None
 
     def _least(self, ends: list[Expr]) -> Expr:
         """The least of the ends of a row or column loop, which no other loop of the tile may change."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from cora.codegen.cache import Cache
 from cora.codegen.cuda.target import resolve_cuda
 from cora.codegen.load import load as load_code
+from cora.codegen.load import without_torch
 from cora.codegen.target import FEATURES, HostTarget, resolve
 from cora.errors import UnsupportedError, UserError
 from cora.ir.fingerprint import fingerprint
@@ -20,6 +21,7 @@ from cora.runtime.code import Code, LibraryCode, MemoryCode, load_library, priva
 from cora.runtime.kernel import Kernel
 from cora.runtime.names import check_names
 from cora.runtime.versions import versions
+from cora.schedule.balance import permutations_of
 from cora.schedule.default import default_schedule
 from cora.schedule.default_gpu import default_gpu_schedule
 from cora.schedule.schedule import Schedule, schedule
@@ -109,10 +111,11 @@ class _Built:
         name: str,
         cache: Cache | None,
     ) -> None:
-        from cora.codegen.build import compile_functions  # a cached kernel needs none of this
+        with without_torch():
+            from cora.codegen.build import compile_functions  # a cached kernel needs none of this
         from cora.lower.pipeline import lower
 
-        check_names(scheduled.tensors)
+        check_names(scheduled.tensors, permutations_of(scheduled.nests))
         lowered = lower(scheduled, settings, name)
         self.artifact = make_artifact(lowered, repr(scheduled), define(scheduled), host.key)
         functions = [lowered.kernel, *([lowered.check] if lowered.check is not None else [])]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from cora.ir import dtypes
 from cora.ir.evaluate import Evaluator
+from cora.ir.tensor import Tensor
 from cora.runtime.artifact import Artifact
 from cora.runtime.count import (
     Waste,
@@ -66,11 +67,14 @@ def waste(artifact: Artifact, plan: Plan, prepared: Prepared) -> Waste:
     """Executed and useful FLOPs, stored and useful bytes of a kernel on the batch of `plan`."""
     evaluator = Evaluator({**plan.sizes, "%workers": plan.threads}, plan.lengths)
     executed = useful = 0
+    counted: set[Tensor] = set()
     for nest in artifact.nests.values():
         assert nest.tensor.body is not None
         flops = flops_per_iteration(nest.tensor.body)
         executed += flops * executed_iterations(nest, evaluator)
-        useful += flops * useful_iterations(nest, evaluator)
+        if nest.tensor not in counted:  # the pieces of an operator share its iterations
+            useful += flops * useful_iterations(nest, evaluator)
+        counted.add(nest.tensor)
     stored = valid = 0
     for slot, count in zip(artifact.slots, prepared.element_counts, strict=True):
         size = dtypes.itemsize(slot.tensor.dtype)

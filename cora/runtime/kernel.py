@@ -16,6 +16,7 @@ from cora.ir.expr import Dim
 from cora.prelude import NativePrelude
 from cora.runtime.arguments import imported, memory_of, new_array
 from cora.runtime.artifact import Artifact, Signature, Slot
+from cora.runtime.balance import Shares, shares_of
 from cora.runtime.binding import Binder
 from cora.runtime.code import Code
 from cora.runtime.count import Waste
@@ -257,6 +258,15 @@ class Kernel:
     def waste(self, plan: Plan) -> Waste:
         """Executed and useful FLOPs, stored and useful bytes, on the batch of a plan."""
         return waste(self.artifact, plan, plan.prepared(self))
+
+    def balance(self, plan: Plan, workers: int | None = None) -> tuple[Shares, ...]:
+        """How evenly each parallel loop shares its work on the batch of a plan: with the plan's workers, or so many.
+
+        Counted, not measured: `print(kernel.balance(plan, 64)[0].ratio)` needs no machine with 64 processors.
+        """
+        plan.prepared(self)
+        count = plan.threads if workers is None else worker_count(workers)
+        return shares_of(tuple(self.artifact.nests.values()), plan.sizes, plan.lengths, count)
 
     def source(self, kind: str = "ll") -> str:
         """The generated code: "ll" (LLVM IR after optimisation) or "asm" (assembly)."""

@@ -28,10 +28,15 @@ VECTOR_BYTES = 64
 
 def default_schedule(untransformed: Schedule) -> Schedule:
     """The default steps added to a schedule of the untransformed program."""
-    result = _attach(inline_once(untransformed))
+    result = staged(untransformed)
     for tensor in result.operators:
-        result = _nest(result, tensor)
+        result = default_nest(result, tensor)
     return result
+
+
+def staged(untransformed: Schedule) -> Schedule:
+    """Its first part: what is inlined, and what is computed inside its consumer."""
+    return _attach(inlined(untransformed))
 
 
 def lanes_of(tensor: Tensor) -> int:
@@ -39,7 +44,7 @@ def lanes_of(tensor: Tensor) -> int:
     return min(16, VECTOR_BYTES // dtypes.itemsize(dtypes.compute_type(tensor.dtype)))
 
 
-def inline_once(s: Schedule) -> Schedule:
+def inlined(s: Schedule) -> Schedule:
     """Inline what is read by one operator, once, at every element of its loops exactly once."""
     for tensor in s.operators:
         readers = readers_of(tensor.name, s.state)
@@ -97,7 +102,8 @@ def _computes_once(nest: LoopNest, consumer: LoopNest) -> bool:
     return all(simplify(value) in fixed for value in consumer.values.values() if free_vars(value) & around)
 
 
-def _nest(s: Schedule, tensor: Tensor) -> Schedule:
+def default_nest(s: Schedule, tensor: Tensor) -> Schedule:
+    """Its second part, for the loops of one operator."""
     alone = tensor.name not in s.state.attached
     parent = tensor.name in {consumer for consumer, _ in s.state.attached.values()}
     nest = s.nest(tensor)

@@ -12,7 +12,7 @@ from cora.errors import ScheduleError
 from cora.ir.expr import Const
 from cora.ir.tensor import Tensor
 from cora.lang.check import reductions_of
-from cora.schedule.default import inline_once, strides_along, unused
+from cora.schedule.default import inlined, strides_along, unused
 from cora.schedule.schedule import Schedule
 from cora.schedule.threads import WARP
 
@@ -22,7 +22,7 @@ THREADS = 128
 
 def default_gpu_schedule(untransformed: Schedule) -> Schedule:
     """The default steps added to a schedule of the untransformed program."""
-    result = inline_once(untransformed)
+    result = inlined(untransformed)
     for tensor in result.operators:
         result = _nest(result, tensor)
     return result

@@ -277,3 +277,33 @@ def test_equal_expressions_cancel() -> None:
     b = Size("K") * N + M * Size("K")
     assert polynomial(simplify(a)) == polynomial(simplify(b))
     assert simplify(a - b) == Const(0)
+
+
+def test_division_by_the_size_of_a_block_that_holds_whole_tiles() -> None:
+    """(g*q + r) // (g*m) and % (g*m): for all small q, r, and where r leaves its range the term stays as it is."""
+    e = Evaluator({"M": 0, "N": 0}, {"lens": []})
+    for g, m, shift, end in (
+        (4, 2, 0, 4),
+        (4, 3, 1, 3),
+        (2, 4, 0, 2),
+        (8, 2, -4, 3),
+        (4, 2, 0, 5),
+        (4, 2, 1, 4),
+    ):
+        index = X * g + Y + shift * 4 + (shift % 3)
+        for op in ("floordiv", "mod"):
+            expression = binary(op, index, g * m)  # type: ignore[arg-type]
+            simple = simplify(expression, {X: M, Y: Const(end)})
+            for x in range(-3, 20):
+                for y in range(end):
+                    assert e.value(simple, {X: x, Y: y}) == e.value(expression, {X: x, Y: y}), (
+                        expression,
+                        simple,
+                    )
+    ranges: dict[Expr, Expr] = {X: M, Y: Const(4)}
+    assert str(simplify(binary("floordiv", X * 4 + Y, 8), ranges)) == "x // 2"
+    assert str(simplify(binary("mod", X * 4 + Y, 8), ranges)) == "x % 2 * 4 + y"
+    assert str(simplify(binary("mod", X * 4 + Y, 8), {X: M})) == "(x * 4 + y) % 8"
+    within = FFI(X * 4) + Y
+    assert simplify(binary("floordiv", within, 4), ranges) == binary("floordiv", FFI(X * 4), 4)
+    assert simplify(binary("mod", within, 4), ranges) == Y

@@ -1,0 +1,49 @@
+"""Products of dense matrices of many shapes: a batch of them, and linear layers on packed tokens."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from cora.kernels.blocking import Blocking
+from cora.kernels.gemm import schedules
+from cora.kernels.gemm.linear import linear
+from cora.kernels.gemm.storage import Storage
+from cora.kernels.gemm.vgemm import vgemm
+from cora.kernels.registry import Recipe, Variant
+
+VGEMM = Recipe(
+    "vgemm",
+    "a batch of matrix products, each of its own shape",
+    vgemm,
+    MappingProxyType(
+        {
+            "llvm": MappingProxyType(
+                {
+                    "tiled": Variant(schedules.tiled, "balanced tiles of micro-kernels, shared by cost"),
+                    "unsplit_unbalanced": Variant(schedules.unsplit_unbalanced, "tiles, the last one short"),
+                    "split_unbalanced": Variant(schedules.split_unbalanced, "full tiles and the rest apart"),
+                    "split_balanced": Variant(schedules.split_balanced, "the same, shared by cost"),
+                    "generated": Variant(schedules.generated, "vector code of the compiler's own"),
+                }
+            )
+        }
+    ),
+)
+
+LINEAR = Recipe(
+    "linear",
+    "a linear layer on packed tokens",
+    linear,
+    MappingProxyType(
+        {
+            "llvm": MappingProxyType(
+                {
+                    "tiled": Variant(schedules.tokens, "balanced tiles of micro-kernels over all tokens"),
+                    "generated": Variant(schedules.tokens_generated, "vector code of the compiler's own"),
+                }
+            )
+        }
+    ),
+)
+
+__all__ = ["LINEAR", "VGEMM", "Blocking", "Storage", "linear", "vgemm"]
