@@ -62,8 +62,11 @@ class Place:
         return simplify(self.origin[k] + extent) if self.origin else extent
 
 
-def place_of(nest: LoopNest, layout: Layout) -> Place:
-    """Where a nest stores its results: as the layout says, or for each worker what one iteration around it computes."""
+def place_of(nest: LoopNest, layout: Layout, *, gpu: bool = False) -> Place:
+    """Where a nest stores its results: as the layout says, or for each worker what one iteration around it computes.
+
+    On a GPU scratch memory is not divided: each block, or thread, has its own.
+    """
     if not nest.scratch:
         return Place(layout)
     tensor = nest.tensor
@@ -73,13 +76,15 @@ def place_of(nest: LoopNest, layout: Layout) -> Place:
         longest = maximum_over(closure(tensor.dims, k), simplify(binary("max", dim.extent, ZERO)))
         dims.append(Dim(dim.name, longest() if largest is None else Const(largest)))
     own = layout.over(dims)
+    origin = tuple(nest.regions[dim].begin for dim in tensor.dims)
+    if gpu:
+        return Place(own, origin)
     if dims:
         innermost = own.order[-1]
         multiple = lcm(own.pads[innermost].multiple, _SCRATCH_MULTIPLE)
         own = own.with_pad(dims[innermost], multiple, own.pads[innermost].to_max)
     parallel = [leaf for leaf in nest.around if leaf.kind is LoopKind.PARALLEL]
     worker = worker_of(parallel[0]) if parallel else ZERO
-    origin = tuple(nest.regions[dim].begin for dim in tensor.dims)
     return Place(own.inside(Dim("%worker", WORKERS if parallel else ONE)), origin, (worker,))
 
 

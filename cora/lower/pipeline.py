@@ -41,7 +41,15 @@ from cora.lower.program import Lowered
 from cora.lower.records import IndexCheck
 from cora.lower.tables import TableReader, Tables
 from cora.lower.tails import cut_tails
-from cora.lower.threads import check_device, counted_by_threads, is_element, keep_in_registers, with_barriers
+from cora.lower.threads import (
+    Stage,
+    check_device,
+    counted_by_threads,
+    in_register,
+    keep_on_chip,
+    on_chip,
+    with_barriers,
+)
 from cora.prove import Prover, Range
 from cora.schedule.balance import WORKERS, worker_of
 from cora.schedule.nest import Group, initial_nest
@@ -71,7 +79,8 @@ def lower(schedule: Schedule, settings: Settings, name: str = "kernel", *, gpu: 
     hoisted = hoist(contracted) if state.hoist else contracted
     masked = frozenset(leaf.var for nest in schedule.nests for leaf in nest.leaves if leaf.masked)
     lowered = hoisted if gpu else cut_tails(hoisted, masked)  # threads are masked, they have no tails
-    kernel = _function(name, lowered, list(work.buffers.values()), work.tables)
+    stored = [b for b in work.buffers.values() if b.scope not in ("shared", "local")]
+    kernel = _function(name, lowered, stored, work.tables)
     check = _check_function(f"{name}_check", work)
     computed = [t for t in work.operators if t.name not in state.outputs]
     used = {*kernel.buffers, *(check.buffers if check is not None else ())}
@@ -119,11 +128,13 @@ class _Lowering:
             self.checks.extend(c for c in found if c not in self.checks)
         self.places = {name: Place(layout) for name, layout in schedule.state.layouts.items()}
         for nest in self.nests:
-            self.places[nest.tensor.name] = place_of(nest, schedule.state.layouts[nest.tensor.name])
+            self.places[nest.tensor.name] = place_of(nest, schedule.state.layouts[nest.tensor.name], gpu=gpu)
         inputs = [t for t in schedule.tensors if t.body is None]
         self.buffers = {
             t.name: _buffer(t, schedule.state.outputs, self.places) for t in (*inputs, *self.operators)
         }
+        if gpu:
+            self.buffers.update(on_chip(self.nests, self.state, self.buffers))
         self.parts: list[_Part] = []
 
     def run(self, name: str) -> None:
@@ -163,8 +174,8 @@ class _Lowering:
         """The loops of an operator and, inside them, of those attached to it; `outside` holds around it."""
         nest = self.state.nests[name]
         operation = make_operation(nest, self.places, self.inside[nest.tensor], self.guards, outside)
-        loops: dict[str, list[Stmt]] = {}
-        read: dict[str, list[Stmt]] = {}
+        loops: dict[str, list[Stage]] = {}
+        read: dict[str, list[Stage]] = {}
         for attached in self.nests:
             consumer, loop = self.state.attached.get(attached.name, ("", ""))
             if consumer == name:
@@ -172,30 +183,37 @@ class _Lowering:
                 known = {leaf.var for leaf in attached.around}
                 holds = tuple(c for c in (*operation.conditions, *nest.facts) if free_vars(c) <= known)
                 part = self.operator(attached.name, (*outside, *holds))
-                loops.setdefault(loop, []).append(with_barriers(part.loops, attached, nest))
-                read.setdefault(loop, []).append(with_barriers(part.read, attached, nest))
+                loops.setdefault(loop, []).append((attached, part.loops))
+                read.setdefault(loop, []).append((attached, part.read))
         workers = [Range(worker_of(leaf), WORKERS) for leaf in nest.scope if leaf.kind is LoopKind.PARALLEL]
         ranges = (*workers, *context_of(nest).ranges)
         reader = TableReader(self.tables, ranges, self.guards, name)
         return _Part(
             make_loops(
-                operation, self.places, self.buffers, self.guards, {k: block(v) for k, v in loops.items()}
+                operation,
+                self.places,
+                self.buffers,
+                self.guards,
+                {k: with_barriers(v, nest) for k, v in loops.items()},
             ),
             reader.stmt(
                 make_loops(
-                    operation, self.places, self.buffers, self.guards, {k: block(v) for k, v in read.items()}
+                    operation,
+                    self.places,
+                    self.buffers,
+                    self.guards,
+                    {k: with_barriers(v, nest) for k, v in read.items()},
                 )
             ),
         )
 
     def in_registers(self, part: _Part) -> _Part:
-        """On a GPU, operators computed one element at a time inside their consumer stay in each thread's registers."""
+        """On a GPU, what is computed inside a loop of its consumer stays on the chip where it may."""
         if not self.gpu:
             return part
-        elements = [
-            self.buffers[n.tensor.name] for n in self.nests if is_element(n) and n.name in self.state.attached
-        ]
-        return _Part(keep_in_registers(part.loops, elements), keep_in_registers(part.read, elements))
+        own = list(self.buffers.values())
+        elements = [self.buffers[n.tensor.name] for n in self.nests if in_register(n, self.state)]
+        return _Part(keep_on_chip(part.loops, elements, own), keep_on_chip(part.read, elements, own))
 
     def fill_padding(self, name: str) -> None:
         """Append the zero fill of a tensor's storage padding."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Literal, TypeAlias
 
 from cora.errors import ScheduleError
-from cora.ir.expr import ONE, ZERO, Expr, Read, ReduceOp
+from cora.ir.expr import ONE, ZERO, Const, Expr, Read, ReduceOp
+from cora.ir.simplify import bounds
 from cora.ir.stmt import (
     THREAD_AXES,
     Alloc,
@@ -22,7 +24,8 @@ from cora.ir.stmt import (
 )
 from cora.ir.visit import transform, walk
 from cora.schedule.loop_steps import split
-from cora.schedule.nest import LoopNest
+from cora.schedule.nest import LoopNest, State
+from cora.schedule.stage_steps import accesses_of
 from cora.schedule.steps import Split
 from cora.schedule.threads import bound_loops, check_bound, thread_count
 
@@ -89,28 +92,92 @@ def is_element(nest: LoopNest) -> bool:
     return all(leaf.reduction for leaf in nest.leaves)
 
 
-def with_barriers(stage: Stmt, attached: LoopNest, consumer: LoopNest) -> Stmt:
-    """An attached operator, between barriers if the threads of the block share what it stores.
+def in_register(nest: LoopNest, state: State) -> bool:
+    """Whether an attached operator's element, which nothing else reads, is kept by each thread for itself."""
+    return nest.name in state.attached and is_element(nest) and not nest.scratch
 
-    The one before keeps it from overwriting what slower threads still read, in the last iteration of a loop around.
-    """
+
+def _shared_by_threads(attached: LoopNest, consumer: LoopNest) -> bool:
+    """Whether the threads of a block read what others of them have computed."""
     inside = consumer.scope[len(attached.around) :]
-    shared = any(leaf.kind in THREAD_AXES for leaf in (*attached.leaves, *inside))
-    if not shared or is_element(attached):
-        return stage
-    serial = any(leaf.kind is LoopKind.SERIAL for leaf in attached.around)
-    return block([*([Barrier()] if serial else []), stage, Barrier()])
+    return any(leaf.kind in THREAD_AXES for leaf in (*attached.leaves, *inside))
 
 
-def keep_in_registers(s: Stmt, elements: Sequence[Buffer]) -> Stmt:
-    """`s` with each of the buffers `elements`, of which one element is in use at a time, as a local of that size.
+def on_chip(nests: Sequence[LoopNest], state: State, buffers: Mapping[str, Buffer]) -> dict[str, Buffer]:
+    """The scratch memory of attached operators: of a block if its threads share it, else of each thread.
 
-    Every thread computes the element, or has it after the threads have combined their parts of it.
+    Raises ScheduleError where its size is not constant.
+    """
+    by_name = {nest.name: nest for nest in nests}
+    found: dict[str, Buffer] = {}
+    for nest in nests:
+        if not nest.scratch:
+            continue
+        consumer = by_name[state.attached[nest.name][0]]
+        buffer = buffers[nest.tensor.name]
+        if not isinstance(buffer.size, Const):
+            raise ScheduleError(
+                f"set_scope of '{nest.name}': scratch memory of a GPU must have a constant size; that of "
+                f"'{nest.name}' is {buffer.size}: split the loops that read it, so that an iteration reads a tile"
+            )
+        scope: Literal["shared", "local"] = "shared" if _shared_by_threads(nest, consumer) else "local"
+        found[nest.tensor.name] = Buffer(buffer.name, buffer.dtype, buffer.size, scope)
+    return found
+
+
+#: An attached operator and what it does.
+Stage: TypeAlias = tuple[LoopNest, Stmt]
+
+
+def with_barriers(stages: Sequence[Stage], consumer: LoopNest) -> Stmt:
+    """What is attached to one loop, with barriers where the threads of a block share what is stored.
+
+    One before keeps it from overwriting what slower threads still read, in the last iteration of a loop around; one
+    after a stage that a later one reads; one after all.
+    """
+    done: list[Stmt] = []
+    pending: set[str] = set()
+    for nest, stmt in stages:
+        shared = _shared_by_threads(nest, consumer) and (nest.scratch or not is_element(nest))
+        if shared and not done and any(leaf.kind is LoopKind.SERIAL for leaf in nest.around):
+            done.append(Barrier())
+        if pending & {access.tensor.name for access in accesses_of(nest.tensor)}:
+            done.append(Barrier())
+            pending.clear()
+        done.append(stmt)
+        if shared:
+            pending.add(nest.tensor.name)
+    return block([*done, *([Barrier()] if pending else [])])
+
+
+def reads_block_memory(body: Expr, ranges: Mapping[Expr, Expr]) -> bool:
+    """Whether `body` reads nothing but shared and local memory, at offsets inside it in every iteration of the loops.
+
+    Then it may be evaluated in iterations that do not exist: what comes out is not stored.
+    """
+    reads = [n for n in walk(body) if isinstance(n, Read)]
+    if not reads or any(r.buffer.scope not in ("shared", "local") for r in reads):
+        return False
+    for read in reads:
+        low, high = bounds(read.offset, ranges)
+        size = read.buffer.size
+        if low is None or high is None or low < 0 or not isinstance(size, Const) or high >= int(size.value):
+            return False
+    return True
+
+
+def keep_on_chip(s: Stmt, elements: Sequence[Buffer], buffers: Sequence[Buffer]) -> Stmt:
+    """`s` with on-chip memory allocated where it is used.
+
+    elements: buffers of which one element is in use at a time: it becomes a local of each thread, which computes it, or
+    has it after the threads have combined their parts of it.
     """
     for buffer in elements:
         if _uses(s, buffer):
-            local = Buffer(buffer.name, buffer.dtype, ONE, "local")
-            s = _allocate(s, buffer, local)
+            s = _allocate(s, buffer, Buffer(buffer.name, buffer.dtype, ONE, "local"))
+    for buffer in buffers:
+        if buffer.scope in ("shared", "local") and _uses(s, buffer):
+            s = _allocate(s, buffer, buffer)
     return s
 
 
@@ -126,7 +193,7 @@ def _allocate(s: Stmt, buffer: Buffer, local: Buffer) -> Stmt:
     map_stmt(s, visit, lambda e: e)
     if len(users) == 1 and not isinstance(s, (Block, Store)) and not _mentions(s, buffer):
         return map_stmt(s, lambda inner: _allocate(inner, buffer, local), lambda e: e)
-    return Alloc(local, _replaced(s, buffer, local))
+    return Alloc(local, s if local == buffer else _replaced(s, buffer, local))
 
 
 def _replaced(s: Stmt, buffer: Buffer, local: Buffer) -> Stmt:

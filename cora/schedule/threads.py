@@ -38,7 +38,6 @@ def check_bound(nest: LoopNest, step: str) -> None:
     """ScheduleError if a bound loop stands where it may not."""
     threads = 1
     used: dict[LoopKind, str] = {}
-    reduced: str | None = None
     for place, leaf in enumerate(nest.scope):
         where = f"{step}: loop '{leaf.name}' of '{nest.tensor.name}', bound to {leaf.kind.value},"
         if is_bound(leaf):
@@ -48,15 +47,9 @@ def check_bound(nest: LoopNest, step: str) -> None:
         if leaf.kind in BLOCK_AXES:
             _check_block(nest, place, leaf, where)
         if leaf.kind in THREAD_AXES:
-            if reduced is not None and not leaf.reduction:
-                raise ScheduleError(
-                    f"{where} stands inside the reduction loop '{reduced}'; reorder it outside, or keep it serial"
-                )
             threads *= thread_count(leaf, where)
             if threads > MAX_THREADS:
                 raise ScheduleError(f"{where} makes blocks of {threads} threads; at most {MAX_THREADS} fit")
-        if leaf.reduction and reduced is None:
-            reduced = leaf.name
     if used and any(leaf.kind is LoopKind.PARALLEL for leaf in nest.scope):
         raise ScheduleError(
             f"{step}: '{nest.tensor.name}' has a parallel loop (for workers of a CPU) and one bound to "

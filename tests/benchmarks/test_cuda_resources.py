@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 from benchmarks.cli import app
 from benchmarks.plots import read_rows
 
-pytest.importorskip("cuda.bindings.nvrtc")
-
 
 def test_quick_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     result = CliRunner().invoke(app, ("cuda_resources", "--quick", "--out", str(tmp_path)))
+    if "pip install 'cora-ragged[cuda]'" in result.output:
+        pytest.skip("the extra cuda is not installed")
     assert result.exit_code == 0, result.output
     assert "no kernel spills" in result.output
     rows = read_rows(tmp_path / "cuda_resources.csv")

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import cora.runtime.cuda.build
-from cora.codegen.cuda.compile import compile_cubin
+from cora.codegen.cuda.compile import compile_cubin, open_nvrtc
+from cora.errors import UnsupportedError
 from cora.runtime.cuda.driver import has_device, open_device
 from tests.cuda import emulator
 
@@ -53,6 +54,10 @@ def order(request: pytest.FixtureRequest, device: str, monkeypatch: pytest.Monke
 @pytest.fixture
 def nvrtc() -> Iterator[None]:
     """Kernels are compiled by the real compiler, also where others run on the emulator."""
+    try:
+        open_nvrtc()
+    except UnsupportedError as error:
+        pytest.skip(str(error))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cora.runtime.cuda.build, "compile_cubin", compile_cubin)
         yield

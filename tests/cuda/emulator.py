@@ -51,7 +51,7 @@ def install(folder: Path) -> None:
     """Build the stand-in for the driver in `folder` and load it, for the rest of the process."""
     library = folder / "libcuda.so.1"
     _compile([str(HERE / "driver.cpp"), "-Wl,-soname,libcuda.so.1", "-ldl"], library)
-    ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+    ctypes.CDLL(str(library))
 
 
 def compile_emulated(source: str, arch: str, threads: Mapping[str, int], *, folder: Path) -> Cubin:

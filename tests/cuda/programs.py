@@ -110,6 +110,35 @@ def matmul(name: str = "matmul") -> Case:
     return Case(name, (C,), _batches(16, giant=50), {"tiles": tiles, "grid": grid})
 
 
+def tiled_matmul(width: int) -> Case:
+    """Products of ragged rows with one matrix: tiles of both in the block's shared memory, 2 x 3 sums in registers."""
+    k, n = cora.Dim("k", width), cora.Dim("n", 20)
+    A = cora.placeholder("A", [batch, pos, k])
+    B = cora.placeholder("B", [k, n])
+    C = cora.compute("C", [batch, pos, n], cora.sum(A[batch, pos, k] * B[k, n], over=k) + 1)
+
+    def shared(s: cora.Schedule) -> cora.Schedule:
+        s = s.split(C, pos, 16, names=("tile", "row")).fuse(C, batch, "tile", name="t")
+        s = s.split(C, "row", 8, names=("ri", "ry")).split(C, n, 4, names=("ni", "nx"))
+        s = s.split(C, k, 8, names=("ko", "ki")).reorder(C, "t", "ko", "ry", "nx", "ki", "ri", "ni")
+        s = s.cache_read(C, A, "ko", name="As").cache_read(C, B, "ko", name="Bs")
+        s = (
+            s.split("As", pos, 8)
+            .split("As", k, 4)
+            .bind("As", "pos_i", "threadIdx.y")
+            .bind("As", "k_i", "threadIdx.x")
+        )
+        s = (
+            s.split("Bs", k, 8)
+            .split("Bs", n, 4)
+            .bind("Bs", "k_i", "threadIdx.y")
+            .bind("Bs", "n_i", "threadIdx.x")
+        )
+        return s.bind(C, "t", "blockIdx.x").bind(C, "ry", "threadIdx.y").bind(C, "nx", "threadIdx.x")
+
+    return Case(f"tiled_matmul_{width}", (C,), _batches(16, giant=50), {"shared": shared})
+
+
 def two_outputs() -> Case:
     """Two operators in one grid, side by side; the storage of one is padded, and the padding filled."""
     X = cora.placeholder("X", [batch, pos])
@@ -167,6 +196,8 @@ CASES: tuple[Case, ...] = (
     row_sums(32, "argmin"),
     row_sums(64, "max"),
     matmul(),
+    tiled_matmul(24),
+    tiled_matmul(19),
     two_outputs(),
     lanes(),
     split_pieces(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,6 @@ from cora.codegen.cuda.resources import Resources, parse_log
 from cora.runtime.cuda.kernel import CudaKernel
 from tests.cuda import programs
 from tests.operators.harness import Case
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("cuda") is None, reason="NVRTC is not installed (extra cuda)"
-)
 
 ARCHES = ("sm_80", "sm_90")
 #: The most registers and bytes of shared memory that each kernel may take.

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import cora
+import cora.codegen.cuda.compile as compiler
+import cora.runtime.cuda.build
 from cora.codegen.cuda.ranges import host_value, too_wide
 from cora.codegen.cuda.target import CudaTarget, resolve_cuda
 from cora.runtime.cuda.driver import open_device
@@ -229,8 +231,7 @@ except cora.UserError:
 """
 
 
-def test_without_a_device_building_works_and_running_says_so(tmp_path: Path) -> None:
-    pytest.importorskip("cuda.bindings.nvrtc")
+def test_without_a_device_building_works_and_running_says_so(tmp_path: Path, nvrtc: None) -> None:
     done = subprocess.run(
         [sys.executable, "-c", NO_DEVICE, str(tmp_path)], check=True, capture_output=True, text=True
     )
@@ -238,13 +239,13 @@ def test_without_a_device_building_works_and_running_says_so(tmp_path: Path) -> 
     assert done.stdout.count("\n") == 1
 
 
-def test_a_missing_compiler_is_told(monkeypatch: pytest.MonkeyPatch, nvrtc: None, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    monkeypatch.setitem(sys.modules, "cuda", None)
-    with pytest.raises(
-        cora.UnsupportedError, match=r"NVRTC.* is missing .*pip install 'cora-ragged\[cuda\]'"
-    ):
+def test_a_missing_compiler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "_LIBRARY", "libnvrtc.so.0")
+    compiler.open_nvrtc.cache_clear()
+    monkeypatch.setattr(cora.runtime.cuda.build, "compile_cubin", compiler.compile_cubin)
+    with pytest.raises(cora.UnsupportedError, match=r"NVRTC.* is missing.*pip install 'cora-ragged\[cuda\]'"):
         cora.build(O, "cuda", cora.Settings(cache=False))
+    compiler.open_nvrtc.cache_clear()
 
 
 @pytest.mark.gpu

@@ -76,16 +76,6 @@ REFUSED: dict[str, tuple[Callable[[], Schedule], str]] = {
         lambda: R_.split(R, d, 48).bind(R, "d_i", "threadIdx.x"),
         "reduces over 48 threads; expected a power of two",
     ),
-    "threads inside a reduction": (
-        lambda: R_.split(R, pos, 8).reorder(R, "pos_o", d, "pos_i").bind(R, "pos_i", "threadIdx.x"),
-        "stands inside the reduction loop 'd'; reorder it outside",
-    ),
-    "a bound loop moved into a reduction": (
-        lambda: (
-            R_.split(R, pos, 8).bind(R, "pos_i", "threadIdx.x").reorder(R, "pos_o", d, "pos_i")
-        ),
-        "reorder: loop 'pos_i' .* stands inside the reduction loop 'd'",
-    ),
     "a bound loop split": (
         lambda: Y_.bind(Y, d, "threadIdx.x").split(Y, d, 8),
         "loop 'd' of 'Y' is bound to threadIdx.x already",

@@ -5,15 +5,18 @@ Arithmetic is exact: no fast-math, and products are fused with sums only where t
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from cora.codegen.cuda.resources import Resources, parse_log
 from cora.errors import InternalError, UnsupportedError
 
+_LIBRARY: Final = "libnvrtc.so.13"
 _INSTALL: Final = "pip install 'cora-ragged[cuda]'"
 #: What the generated code includes, and the folder of pip's packages that has it.
 _HEADERS: Final = ("cccl/cuda/std/cstdint", "cccl/cuda/std/type_traits")
@@ -34,7 +37,7 @@ def compile_cubin(source: str, arch: str, threads: Mapping[str, int]) -> Cubin:
     Raises UnsupportedError where NVRTC or the headers are missing or do not know the architecture, InternalError with
     the compiler's message where it refuses the code.
     """
-    nvrtc = _nvrtc()
+    nvrtc = open_nvrtc()
     include = _include()
     options = [
         f"--gpu-architecture={arch}",
@@ -46,56 +49,73 @@ def compile_cubin(source: str, arch: str, threads: Mapping[str, int]) -> Cubin:
         "--ptxas-options=-v",
         "-diag-suppress=177",
     ]
-    program = _checked(nvrtc, nvrtc.nvrtcCreateProgram(source.encode(), b"kernels.cu", 0, None, None))
+    program = ctypes.c_void_p()
+    nvrtc.call("nvrtcCreateProgram", ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None)
     try:
-        (result,) = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
-        log = _text(nvrtc, program)
-        if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        given = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
+        code = nvrtc.library.nvrtcCompileProgram(program, len(options), given)
+        log = nvrtc.bytes_of("nvrtcGetProgramLog", program).decode(errors="replace").rstrip("\0")
+        if code != 0:
             if "gpu-architecture" in log:
                 raise UnsupportedError(f"target: this NVRTC has no code for {arch!r}: {log.strip()}")
             raise InternalError(f"NVRTC refuses what was generated for {arch}:\n{log}")
-        size = _checked(nvrtc, nvrtc.nvrtcGetCUBINSize(program))
-        code = bytearray(size)
-        _checked(nvrtc, nvrtc.nvrtcGetCUBIN(program, code))
+        cubin = nvrtc.bytes_of("nvrtcGetCUBIN", program)
     finally:
-        nvrtc.nvrtcDestroyProgram(program)
-    return Cubin(bytes(code), arch, parse_log(log, arch, threads))
+        nvrtc.library.nvrtcDestroyProgram(ctypes.byref(program))
+    return Cubin(cubin, arch, parse_log(log, arch, threads))
 
 
-def _checked(nvrtc: Any, answer: tuple[Any, ...]) -> Any:
-    result, *values = answer
-    if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise InternalError(f"NVRTC: {result}")
-    return values[0] if values else None
+class Nvrtc:
+    """NVIDIA's run-time compiler, by ctypes."""
+
+    def __init__(self, path: Path) -> None:
+        """Load the library; OSError if that fails."""
+        for builtins in path.parent.glob("libnvrtc-builtins.so.*"):
+            ctypes.CDLL(str(builtins))  # NVRTC looks for it by name alone
+        self.library = ctypes.CDLL(str(path))
+        self.library.nvrtcGetErrorString.restype = ctypes.c_char_p
+
+    def call(self, name: str, *arguments: object) -> None:
+        """Call a function; InternalError with its words if it fails."""
+        code = getattr(self.library, name)(*arguments)
+        if code != 0:
+            raise InternalError(f"{name} failed: {self.library.nvrtcGetErrorString(code).decode()}")
+
+    def bytes_of(self, name: str, program: ctypes.c_void_p) -> bytes:
+        """What a pair of functions `<name>Size` and `<name>` gives."""
+        size = ctypes.c_size_t()
+        self.call(f"{name}Size", program, ctypes.byref(size))
+        content = ctypes.create_string_buffer(max(size.value, 1))
+        self.call(name, program, content)
+        return content.raw[: size.value]
 
 
-def _text(nvrtc: Any, program: Any) -> str:
-    log = bytearray(_checked(nvrtc, nvrtc.nvrtcGetProgramLogSize(program)))
-    _checked(nvrtc, nvrtc.nvrtcGetProgramLog(program, log))
-    return log.decode(errors="replace").rstrip("\0")
+@cache
+def open_nvrtc() -> Nvrtc:
+    """The compiler from pip's packages, loaded once; UnsupportedError if it is not installed."""
+    folders = _folders()
+    for folder in folders:
+        path = folder / "lib" / _LIBRARY
+        if path.exists():
+            return Nvrtc(path)
+    raise UnsupportedError(
+        f"target 'cuda': NVRTC, which compiles CUDA C++, is missing; expected nvidia/cu13/lib/{_LIBRARY}: {_INSTALL}"
+    )
 
 
-def _nvrtc() -> Any:
-    try:
-        from cuda.bindings import nvrtc
-
-        nvrtc.nvrtcVersion()
-    except (ImportError, RuntimeError) as error:
-        raise UnsupportedError(
-            f"target 'cuda': NVRTC, which compiles CUDA C++, is missing ({error}): {_INSTALL}"
-        ) from error
-    return nvrtc
+def _folders() -> list[Path]:
+    """Where pip's packages of CUDA 13 lie."""
+    spec = importlib.util.find_spec("nvidia")
+    return [Path(f, "cu13") for f in (spec.submodule_search_locations or ())] if spec is not None else []
 
 
 def _include() -> Path:
     """The folder of CUDA's headers, from pip's packages."""
-    spec = importlib.util.find_spec("nvidia")
-    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
-    for folder in folders:
-        include = Path(folder, "cu13", "include")
+    for folder in _folders():
+        include = folder / "include"
         if all(Path(include, header).exists() for header in _HEADERS):
             return include
     raise UnsupportedError(
-        f"target 'cuda': CUDA's headers ({', '.join(_HEADERS)}) are missing; expected nvidia/cu13/include in "
-        f"{folders or 'package nvidia'}: {_INSTALL}"
+        f"target 'cuda': CUDA's headers ({', '.join(_HEADERS)}) are missing; expected them in nvidia/cu13/include: "
+        f"{_INSTALL}"
     )

@@ -63,6 +63,9 @@ API cuDeviceGetAttribute(int* value, int attribute, int) {
 API cuDeviceGetName(char* text, int size, int) { return snprintf(text, size_t(size), "emulated device"), SUCCESS; }
 API cuGetErrorString(int, const char** text) { return *text = problem.c_str(), SUCCESS; }
 
+// NVRTC asks for it where it finds a driver
+API cuGetExportTable(const void** table, const void*) { return *table = nullptr, NOT_FOUND; }
+
 API cuModuleLoadData(void** module, const char* image) {
   if (strncmp(image, "EMULATED:", 9) != 0) return failed(BAD_IMAGE, "not an emulated module");
   *module = dlopen(image + 9, RTLD_NOW | RTLD_LOCAL);
