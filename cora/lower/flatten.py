@@ -10,7 +10,7 @@ from cora.ir.expr import ONE, ZERO, Access, Const, Dim, Expr, Read, binary
 from cora.ir.simplify import simplify
 from cora.ir.stmt import Buffer, LoopKind
 from cora.ir.ufun import maximum_over
-from cora.ir.visit import transform
+from cora.ir.visit import free_dims, transform
 from cora.schedule.balance import WORKERS, worker_of
 from cora.schedule.nest import LoopNest
 from cora.storage.layout import Layout, closure
@@ -73,8 +73,12 @@ def place_of(nest: LoopNest, layout: Layout, *, gpu: bool = False) -> Place:
     dims: list[Dim] = []
     for k, dim in enumerate(tensor.dims):
         largest = nest.regions[dim].largest
-        longest = maximum_over(closure(tensor.dims, k), simplify(binary("max", dim.extent, ZERO)))
-        dims.append(Dim(dim.name, longest() if largest is None else Const(largest)))
+        extent = simplify(binary("max", dim.extent, ZERO))
+        if largest is not None:
+            extent = Const(largest)
+        elif free_dims(extent):
+            extent = maximum_over(closure(tensor.dims, k), extent)()
+        dims.append(Dim(dim.name, extent))
     own = layout.over(dims)
     origin = tuple(nest.regions[dim].begin for dim in tensor.dims)
     if gpu:

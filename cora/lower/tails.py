@@ -43,11 +43,13 @@ def _cut(loop: For, whole: frozenset[Var]) -> Stmt | None:
     full_end = ends[0][1]
     settled = {condition for condition, end in ends if end == full_end}
     middle = Var(f"{loop.var.name}_full")
-    value = binary("min", loop.end, binary("max", loop.begin, full_end))
+    value = simplify(binary("min", loop.end, binary("max", loop.begin, full_end)))
     plain = cut_tails(_assume(loop.body, settled), whole)
+    if value == loop.end:
+        return For(loop.var, loop.begin, loop.end, loop.kind, plain)
     return Let(
         middle,
-        simplify(value),
+        value,
         block(
             [
                 For(loop.var, loop.begin, middle, loop.kind, plain),

@@ -240,7 +240,7 @@ class _Matcher:
                     ):
                         continue
                     formals: dict[Expr, Expr] = dict(zip(fun.domain, outer, strict=False))
-                    size = self.simplifier(
+                    size = self._size_of_row(
                         substitute(fun.definition.body, {**formals, fun.definition.index: last})
                     )
                     step, times = stride_in(size, row), stride_in(offset, call)
@@ -249,6 +249,16 @@ class _Matcher:
                     opened[call] = fun(*outer, first) + row * self.simplifier(substitute(size, {row: ZERO}))
                     bend = bend + times * step
         return self.simplifier(substitute(offset, opened)), self.simplifier(bend)
+
+    def _size_of_row(self, size: Expr) -> Expr:
+        """The length of a row that there is: one that is proved not to be negative is not cut off at 0."""
+        size = self.simplifier(size)
+        match size:
+            case Binary(op="max", a=length, b=Const(value=0)):
+                here = context_of(self.op.nest, self.op.conditions)
+                if self.guards.proof(binary("le", 0, length), here).outcome is Outcome.PROVED:
+                    return length
+        return size
 
     def _limits(self) -> tuple[_Limits, tuple[Expr, ...]]:
         """What of the tile exists, and the conditions that have nothing to do with its loops."""

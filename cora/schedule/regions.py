@@ -18,11 +18,15 @@ from cora.schedule.nest import Leaf, LoopNest, Region, root_extent
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The indices `begin .. begin + extent` of a dim; `largest` bounds the extent, if a bound is known."""
+    """The indices `begin .. begin + extent` of a dim.
+
+    largest: a bound of the extent, if one is known. point: whether the loops outside determine the one index.
+    """
 
     begin: Expr
     extent: Expr
     largest: int | None
+    point: bool
 
 
 def attached_nest(tensor: Tensor, around: tuple[Leaf, ...], readers: list[LoopNest]) -> LoopNest:
@@ -37,13 +41,13 @@ def attached_nest(tensor: Tensor, around: tuple[Leaf, ...], readers: list[LoopNe
     leaves: list[Leaf] = []
     for dim in (*tensor.dims, *over):
         region = None if dim in over else _region(tensor, dim, known, readers)
-        if region is not None and region.extent == ONE:
+        if region is not None and region.point:
             values[dim] = region.begin
             regions[dim] = Region(region.begin, 1)
             continue
         var = Var(f"{dim.name}_{tensor.name}")  # the consumer may have a loop of that name
         extent = root_extent(dim, values)
-        if region is None:
+        if region is None or (region.begin, region.extent) == (ZERO, extent):
             leaves.append(Leaf(dim.name, var, extent, dim in over, root=dim))
             values[dim], regions[dim] = var, Region(ZERO, None)
             continue
@@ -100,7 +104,7 @@ def _interval(index: Expr, known: frozenset[Var], reader: LoopNest) -> Interval 
         largest = (
             None if largest is None or leaf.largest is None else largest + abs(step) * (leaf.largest - 1)
         )
-    return Interval(simplify(begin), simplify(extent), largest)
+    return Interval(simplify(begin), simplify(extent), largest, free_vars(index) <= known)
 
 
 def _hull(a: Interval, b: Interval) -> Interval | None:
@@ -118,4 +122,4 @@ def _hull(a: Interval, b: Interval) -> Interval | None:
         extent = simplify(binary("max", a.extent, end))
     known = a.largest is not None and b.largest is not None
     largest = max(a.largest or 0, (b.largest or 0) + int(apart.value)) if known else None
-    return Interval(a.begin, extent, largest)
+    return Interval(a.begin, extent, largest, a.point and b.point and a.begin == b.begin)
