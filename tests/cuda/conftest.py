@@ -23,22 +23,31 @@ def _emulated() -> bool:
 
 
 @pytest.fixture(scope="session")
-def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Kernels can run: "gpu" or "emulator"."""
+def folder_of_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that the processes of one run share."""
+    folder: Path = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
+@pytest.fixture(scope="session")
+def kind_of_device(folder_of_run: Path) -> str:
+    """What kernels can run on: "gpu", or "emulator", which is then in place of the driver."""
     if not _emulated():
         if not has_device():
             pytest.skip("no CUDA device, and the emulator is switched off")
-        yield "gpu"
-        return
-    folder: Path = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
-    emulator.install(folder / "emulator")
+        return "gpu"
+    emulator.install(folder_of_run / "emulator")
     open_device.cache_clear()
-    compile_emulated = functools.partial(emulator.compile_emulated, folder=folder / "emulator")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cora.runtime.cuda.build, "compile_cubin", compile_emulated)
-        yield "emulator"
+    return "emulator"
+
+
+@pytest.fixture
+def device(kind_of_device: str, folder_of_run: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Kernels that the test builds can run: on a GPU or on the emulator."""
+    if kind_of_device == "emulator":
+        compile_emulated = functools.partial(emulator.compile_emulated, folder=folder_of_run / "emulator")
+        monkeypatch.setattr(cora.runtime.cuda.build, "compile_cubin", compile_emulated)
+    return kind_of_device
 
 
 @pytest.fixture(params=emulator.ORDERS, ids=lambda n: f"order{n}")

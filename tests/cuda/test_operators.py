@@ -43,12 +43,14 @@ class Built:
 
 
 @pytest.fixture(scope="session")
-def built(device: str, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """On the device, or the emulator."""
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
-    return Built(folder / "cuda_kernels")
+def kernels(folder_of_run: Path) -> Built:
+    return Built(folder_of_run / "cuda_kernels")
+
+
+@pytest.fixture
+def built(device: str, kernels: Built) -> Built:
+    """Builds for the device, or the emulator."""
+    return kernels
 
 
 SCHEDULED = [(c, s) for c in programs.CASES for s in c.schedules]
