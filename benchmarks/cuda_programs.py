@@ -88,18 +88,44 @@ def triangle_times_vector() -> Program:
     return Program("trmv", (Y,))
 
 
-def projection() -> Program:
-    """Packed tokens times a matrix: 8 x 4 elements in the registers of each thread."""
+def _tiled(
+    s: cora.Schedule, C: cora.Tensor, rows: cora.Dim, columns: cora.Dim, over: cora.Dim, a: str, b: str
+) -> cora.Schedule:
+    """128 x 128 elements a block, 8 x 8 a thread, 16 steps of the reduction at a time, all wide accesses.
+
+    The loop `rows` has been split and fused with those outside it before, into "t", "row"; `columns` and `over` are
+    whole. a, b: the operands, whose tiles go to shared memory.
+    """
+    s = s.split(C, "row", 16, names=("ri", "ry"))
+    s = (
+        s.split(C, columns, 128, names=("no", "nr"))
+        .split(C, "nr", 64, names=("ng", "nq"))
+        .split(C, "nq", 4, names=("nx", "nv"))
+    )
+    s = s.split(C, over, 16, names=("ko", "ki")).split(C, "ki", 4, names=("km", "kv"))
+    s = s.reorder(C, "t", "no", "ko", "ry", "nx", "km", "kv", "ri", "ng", "nv").unroll(C, "kv")
+    s = s.cache_read(C, a, "ko", name="As").cache_read(C, b, "ko", name="Bs")
+    s = s.split("As", over, 4, names=("kx", "kq")).split("As", rows, 64, names=("ao", "ar"))
+    s = s.split("As", "ar", 4, names=("ay", "az")).fuse("As", "az", "kx", name="ax").vectorize("As", "kq", 4)
+    s = s.bind("As", "ay", "threadIdx.y").bind("As", "ax", "threadIdx.x")
+    s = (
+        s.split("Bs", columns, 4, names=("bn", "bq"))
+        .split("Bs", "bn", 16, names=("bo", "bx"))
+        .vectorize("Bs", "bq", 4)
+    )
+    s = s.bind("Bs", "bx", "threadIdx.x").bind("Bs", over, "threadIdx.y")
+    s = s.bind(C, "t", "blockIdx.x").bind(C, "no", "blockIdx.y")
+    return s.bind(C, "ry", "threadIdx.y").bind(C, "nx", "threadIdx.x").vectorize(C, "nv", 4)
+
+
+def projection(width: int = WIDTH) -> Program:
+    """Packed tokens times a square matrix: tiles within each sequence."""
     batch, pos, _ = _rows()
-    k, n = cora.Dim("k", WIDTH), cora.Dim("n", WIDTH)
+    k, n = cora.Dim("k", width), cora.Dim("n", width)
     A, B = cora.placeholder("A", [batch, pos, k]), cora.placeholder("B", [k, n])
     C = cora.compute("C", [batch, pos, n], cora.sum(A[batch, pos, k] * B[k, n], over=k))
-    s = cora.schedule(C).fuse(C, batch, pos, name="f")
-    s = s.split(C, "f", 64, names=("tile", "row")).split(C, "row", 8, names=("ry", "ri"))
-    s = s.split(C, n, 64, names=("no", "nr")).split(C, "nr", 16, names=("ni", "nx"))
-    s = s.reorder(C, "tile", "no", "ry", "nx", k, "ri", "ni").unroll(C, "ri").unroll(C, "ni")
-    s = s.bind(C, "tile", "blockIdx.x").bind(C, "no", "blockIdx.y")
-    return Program("projection", (C,), s.bind(C, "ry", "threadIdx.y").bind(C, "nx", "threadIdx.x"))
+    s = cora.schedule(C).split(C, pos, 128, names=("tile", "row")).fuse(C, batch, "tile", name="t")
+    return Program("projection", (C,), _tiled(s, C, pos, n, k, "A", "B"))
 
 
 def attention() -> Program:

@@ -117,6 +117,21 @@ def tiled_matmul(width: int) -> Case:
     B = cora.placeholder("B", [k, n])
     C = cora.compute("C", [batch, pos, n], cora.sum(A[batch, pos, k] * B[k, n], over=k) + 1)
 
+    def vectors(s: cora.Schedule) -> cora.Schedule:
+        s = s.split(C, pos, 16, names=("tile", "row")).fuse(C, batch, "tile", name="t")
+        s = s.split(C, "row", 8, names=("ri", "ry")).split(C, n, 4, names=("nx", "nv"))
+        s = s.split(C, k, 8, names=("ko", "ki")).reorder(C, "t", "ko", "ry", "nx", "ki", "ri", "nv")
+        s = s.cache_read(C, A, "ko", name="As").cache_read(C, B, "ko", name="Bs")
+        s = s.split("As", pos, 8).bind("As", "pos_i", "threadIdx.y").vectorize("As", k, 4)
+        s = (
+            s.split("Bs", k, 8)
+            .bind("Bs", "k_i", "threadIdx.y")
+            .vectorize("Bs", n, 4)
+            .bind("Bs", "n_o", "threadIdx.x")
+        )
+        s = s.bind(C, "ry", "threadIdx.y").bind(C, "nx", "threadIdx.x").vectorize(C, "nv", 4)
+        return s.bind(C, "t", "blockIdx.x")
+
     def shared(s: cora.Schedule) -> cora.Schedule:
         s = s.split(C, pos, 16, names=("tile", "row")).fuse(C, batch, "tile", name="t")
         s = s.split(C, "row", 8, names=("ri", "ry")).split(C, n, 4, names=("ni", "nx"))
@@ -136,7 +151,7 @@ def tiled_matmul(width: int) -> Case:
         )
         return s.bind(C, "t", "blockIdx.x").bind(C, "ry", "threadIdx.y").bind(C, "nx", "threadIdx.x")
 
-    return Case(f"tiled_matmul_{width}", (C,), _batches(16, giant=50), {"shared": shared})
+    return Case(f"tiled_matmul_{width}", (C,), _batches(16, giant=50), {"shared": shared, "vectors": vectors})
 
 
 def two_outputs() -> Case:

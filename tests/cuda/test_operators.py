@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import cora
+from benchmarks.cuda_programs import projection
 from tests.cuda import programs
 from tests.operators.cases import CASES
-from tests.operators.harness import Case, check, work_of
+from tests.operators.harness import Batch, Case, check, work_of
 
 #: Operators that are checked each time; the others on a GPU, or where they are asked for: each takes a compilation.
 USUAL = frozenset(
@@ -67,6 +68,15 @@ def test_scheduled_by_hand(case: Case, schedule: str, built: Built, order: int) 
 def test_default_schedule(case: Case, built: Built) -> None:
     kernel = built.get(case, "default")
     for number in range(len(case.batches)):
+        check(case, kernel, work_of(case, number))
+
+
+def test_the_tiled_product(built: Built, order: int) -> None:
+    product = projection(128)
+    batches = tuple(Batch({"lens": n}, {"M": len(n)}) for n in ((), (0, 130, 1), (128,), (127, 0, 5)))
+    case = Case("tiled_product", product.outputs, batches, {"tiles": lambda _: product.schedule})  # type: ignore[dict-item, return-value]
+    kernel = built.get(case, "tiles")
+    for number in range(len(batches)):
         check(case, kernel, work_of(case, number))
 
 

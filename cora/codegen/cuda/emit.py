@@ -17,11 +17,12 @@ from cora.codegen.cuda.expr import Context, Value, bound, evaluate, find, memory
 from cora.codegen.cuda.launches import AXIS_VARS, Launch
 from cora.codegen.cuda.reduce import emit_thread_reduce
 from cora.codegen.cuda.scope import CudaScope
+from cora.codegen.cuda.vector import VectorCopy, VectorLoop, as_vectors
 from cora.codegen.nodes import Tir, TirBuffer, TirStmt, const, int_value
 from cora.codegen.scope import Names
 from cora.errors import InternalError
 from cora.ir import dtypes
-from cora.ir.expr import Const, Expr, Read
+from cora.ir.expr import TRUE, Const, Expr, Read
 from cora.ir.stmt import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -39,7 +40,7 @@ from cora.ir.stmt import (
     Tile,
     map_stmt,
 )
-from cora.ir.visit import free_vars, walk
+from cora.ir.visit import free_vars, substitute, walk
 
 #: The calling convention of a function that the host launches on a device.
 _DEVICE_KERNEL: Final = 2
@@ -115,8 +116,10 @@ def _stmt(c: Context, s: Stmt, launch: Launch, axes: dict[LoopKind, Tir]) -> Non
             for inner in stmts:
                 _stmt(c, inner, launch, axes)
         case Let(var=var, value=e, body=body):
-            value = bound(c, evaluate(c, e), var.name)
-            _stmt(c.with_value(var, value), body, launch, axes)
+            inside = c.with_value(var, bound(c, evaluate(c, e), var.name))
+            if var.dtype == dtypes.INDEX:
+                inside = replace(inside, definitions={**c.definitions, var: substitute(e, c.definitions)})
+            _stmt(inside, body, launch, axes)
         case Store(buffer=buffer, offset=offset, value=e):
             place = evaluate(c, offset)
             store(c, buffer, place, evaluate(c, e))
@@ -136,7 +139,11 @@ def _stmt(c: Context, s: Stmt, launch: Launch, axes: dict[LoopKind, Tir]) -> Non
             _stmt(replace(block, buffers={**block.buffers, buffer: array}), body, launch, axes)
             c.scope.add(block.scope.stmt())
         case For():
-            _loop(c, s, launch, axes)
+            vectors = as_vectors(s, c.definitions)
+            if vectors is None:
+                _loop(c, s, launch, axes)
+            else:
+                _vectors(c, s, vectors, launch, axes)
         case Barrier():
             c.scope.add(T.Evaluate(T.op.tvm_storage_sync("shared")))
         case ThreadReduce(buffer=buffer):
@@ -165,6 +172,40 @@ def _loop(c: Context, s: For, launch: Launch, axes: dict[LoopKind, Tir]) -> None
     _stmt(inner.with_value(s.var, Value(var, wide, nonneg=begin.nonneg)), s.body, launch, axes)
     kind = T.ForKind.UNROLLED if constant and _unrolled(s) else T.ForKind.SERIAL
     c.scope.add(T.For(var, first, extent, kind, inner.scope.stmt()))
+
+
+def _vectors(c: Context, s: For, vectors: VectorLoop, launch: Launch, axes: dict[LoopKind, Tir]) -> None:
+    """A vector loop by wide accesses where its condition holds for all lanes, else lane by lane."""
+    wide = c.child()
+    buffers = dict(wide.buffers)
+    for copy in (*vectors.loads, vectors.store):
+        local = copy.local
+        buffers[local] = wide.scope.alloc(local.name, memory_dtype(local.dtype), vectors.lanes)
+    inner = replace(wide, buffers=buffers)
+    own = T.Ramp(const(0, "int32"), const(1, "int32"), vectors.lanes)
+    for copy in vectors.loads:
+        loaded = T.BufferLoad(find(inner, copy.buffer), [_lanes_at(inner, copy, vectors.lanes)])
+        inner.scope.add(T.BufferStore(buffers[copy.local], loaded, [own]))
+    _loop(inner, For(vectors.var, s.begin, s.end, LoopKind.UNROLL, vectors.lane_body), launch, axes)
+    store_ = vectors.store
+    stored = T.BufferLoad(buffers[store_.local], [own])
+    place = _lanes_at(inner, store_, vectors.lanes)
+    inner.scope.add(T.BufferStore(find(inner, store_.buffer), stored, [place]))
+    if vectors.whole == TRUE:
+        c.scope.add(inner.scope.stmt())
+        return
+    single = c.child()
+    _loop(single, s, launch, axes)
+    test = evaluate(c, vectors.whole).tir
+    c.scope.add(T.IfThenElse(test, inner.scope.stmt(), single.scope.stmt()))
+
+
+def _lanes_at(c: Context, copy: VectorCopy, lanes: int) -> Tir:
+    """The index of adjacent elements, in a form that shows TVM that it is a multiple of their number."""
+    first = evaluate(c, copy.offset)
+    shift = const(lanes.bit_length() - 1, first.dtype)
+    group = c.scope.bind(T.shift_right(first.tir, shift), "group")
+    return T.Ramp(T.Mul(group, const(lanes, first.dtype)), const(1, first.dtype), lanes)
 
 
 def _unrolled(s: For) -> bool:

@@ -57,12 +57,16 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Where emission stands: the open block, what names mean, and shared sub-expressions bound in this block."""
+    """Where emission stands: the open block, what names mean, and shared sub-expressions bound in this block.
+
+    definitions: what index variables stand for, over those that are bound by loops.
+    """
 
     scope: CudaScope
     index: str
     values: Mapping[Expr, Value]
     buffers: Mapping[Buffer, TirBuffer]
+    definitions: Mapping[Expr, Expr] = field(default_factory=dict)
     memo: dict[Expr, Value] = field(default_factory=dict)
     shared: frozenset[Expr] = frozenset()
 

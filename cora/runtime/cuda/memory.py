@@ -14,6 +14,8 @@ from cora.ir import dtypes
 from cora.runtime.cuda.driver import Driver, open_device
 
 Array = npt.NDArray[Any]
+#: Of arrays on the device: the widest access of a kernel.
+ALIGNMENT_BYTES = 16
 
 
 class DeviceMemory:
@@ -97,6 +99,10 @@ def pointer_of(value: Any, dtype: str, count: int, where: str, *, writable: bool
     strides = interface.get("strides")
     if strides is not None and size and tuple(strides) != _contiguous(shape, kind.itemsize):
         raise UserError(f"{where}: the values must be C-contiguous; got strides {strides}")
+    if size and pointer % ALIGNMENT_BYTES:
+        raise UserError(
+            f"{where}: the values must begin at a multiple of {ALIGNMENT_BYTES} bytes, got {pointer:#x}: copy the view"
+        )
     if writable and read_only:
         raise UserError(f"{where}: the values of an output must be writable")
     return int(pointer)

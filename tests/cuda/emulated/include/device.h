@@ -56,8 +56,9 @@ inline float ptx_min_nan(float a, float b) { return a != a || b != b ? CUDART_NA
 // vectors, aligned as on the device so that unaligned accesses fault where the compiler uses aligned instructions
 struct alignas(8) float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
-inline float2 make_float2(float x, float y) { return {x, y}; }
-inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+struct alignas(8) int2 { int x, y; };
+struct alignas(16) int4 { int x, y, z, w; };
+struct alignas(16) double2 { double x, y; };
 
 // conversions of PTX between float and the bits of a half
 inline float ptx_from_half(unsigned short bits) {
