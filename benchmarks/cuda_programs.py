@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import cora
 
@@ -21,7 +22,7 @@ class Program:
     schedule: cora.Schedule | None = None
 
     @property
-    def built_from(self) -> object:
+    def built_from(self) -> Any:
         """What `cora.build` takes."""
         return self.outputs if self.schedule is None else self.schedule
 
@@ -128,6 +129,28 @@ def projection(width: int = WIDTH) -> Program:
     return Program("projection", (C,), _tiled(s, C, pos, n, k, "A", "B"))
 
 
+def vgemm() -> Program:
+    """Products of matrices of different sizes, all three extents variable: a grid of useful tiles alone."""
+    b = cora.Dim("b", cora.size("G"))
+    m, n, k = (cora.lengths(name, b) for name in "mnk")
+    i, j, kk = cora.Dim("i", m[b]), cora.Dim("j", n[b]), cora.Dim("kk", k[b])
+    A, B = cora.placeholder("A", [b, i, kk]), cora.placeholder("B", [b, kk, j])
+    C = cora.compute("C", [b, i, j], cora.sum(A[b, i, kk] * B[b, kk, j], over=kk))
+    s = cora.schedule(C).split(C, i, 128, names=("it", "row")).split(C, j, 128, names=("jt", "nr"))
+    s = s.reorder(C, b, "it", "jt", "row", "nr", kk).fuse(C, b, "it", "jt", name="t")
+    s = s.split(C, "row", 16, names=("ri", "ry"))
+    s = s.split(C, "nr", 64, names=("ng", "nq")).split(C, "nq", 4, names=("nx", "nv"))
+    s = s.split(C, kk, 16, names=("ko", "ki")).split(C, "ki", 4, names=("km", "kv"))
+    s = s.reorder(C, "t", "ko", "ry", "nx", "km", "kv", "ri", "ng", "nv").unroll(C, "kv")
+    s = s.cache_read(C, A, "ko", name="As").cache_read(C, B, "ko", name="Bs")
+    s = s.split("As", kk, 16, names=("kx", "kq")).split("As", i, 16, names=("ao", "ay"))
+    s = s.bind("As", "ay", "threadIdx.y").bind("As", "kq", "threadIdx.x")
+    s = s.split("Bs", j, 16, names=("bo", "bx")).split("Bs", kk, 16, names=("kb", "by"))
+    s = s.bind("Bs", "bx", "threadIdx.x").bind("Bs", "by", "threadIdx.y")
+    s = s.bind(C, "t", "blockIdx.x").bind(C, "ry", "threadIdx.y").bind(C, "nx", "threadIdx.x")
+    return Program("vgemm", (C,), s.vectorize(C, "nv", 4))
+
+
 def attention() -> Program:
     """Scores, softmax and the weighted sum of values, by the default schedule: a kernel for each."""
     batch, i, dim = _rows()
@@ -149,5 +172,6 @@ PROGRAMS: Mapping[str, Callable[[], Program]] = {
     "layer_norm": layer_norm,
     "trmv": triangle_times_vector,
     "projection": projection,
+    "vgemm": vgemm,
     "attention": attention,
 }

@@ -31,7 +31,7 @@ def run(options: Options, console: Console) -> bool:
     for name in names:
         program = PROGRAMS[name]()
         for arch in ARCHES:
-            kernel = cora.build(program.built_from, {"kind": "cuda", "arch": arch})  # type: ignore[arg-type]
+            kernel = cora.build(program.built_from, {"kind": "cuda", "arch": arch})
             assert isinstance(kernel, CudaKernel)
             for number, taken in enumerate(kernel.resources):
                 label = name if len(kernel.resources) == 1 else f"{name}.{number}"

@@ -17,7 +17,7 @@ def test_a_product_is_made_of_multiply_adds(arch: str, tmp_path: Path, nvrtc: No
     kernel = cora.build(
         projection().built_from,
         {"kind": "cuda", "arch": arch},
-        cora.Settings(cache_dir=tmp_path),  # type: ignore[arg-type]
+        cora.Settings(cache_dir=tmp_path),
     )
     assert isinstance(kernel, CudaKernel)
     (taken,) = kernel.resources
