@@ -109,9 +109,9 @@ def _two_loops(
     leaf = nest.leaves[place]
     values: dict[Expr, Expr] = {leaf.var: joined}
     when = tuple(simplify(substitute(c, values)) for c in leaf.own_code)
-    common = Leaf(outer[0].name, outer[0], outer[1], leaf.reduction, cost=leaf.weight, overlaps=leaf.overlaps)
+    common = Leaf(nest.called(outer[0]), outer[0], outer[1], leaf.reduction, cost=leaf.weight, overlaps=leaf.overlaps)
     var, size = inner
-    second = replace(common, name=var.name, var=var, extent=size, cost=None, when=when, bound=largest)
+    second = replace(common, name=nest.called(var), var=var, extent=size, cost=None, when=when, bound=largest)
     new = (replace(common, part_of=leaf.part_of), replace(second, part_of=outer[0]))
     return _parts_now_of(nest.rewrite(place, 1, new, values), (leaf.var,), inner[0])
 

@@ -198,12 +198,29 @@ class LoopNest:
         return replace(self, conditions=(*self.conditions, condition), facts=facts)
 
     def fresh(self, name: str, step: str) -> str:
-        """`name`, if no leaf has it; ScheduleError otherwise."""
+        """The name of a variable for a loop called `name`; ScheduleError if a leaf has that name.
+
+        It is another one where a loop of the consumer around is called so: variables are told apart by their names.
+        `called` tells the name of the loop.
+        """
         if any(name in (leaf.name, leaf.var.name) for leaf in self.leaves):
             raise ScheduleError(f"{step}: operator '{self.tensor.name}' has a loop '{name}' already")
         if not name.isidentifier():
             raise ScheduleError(f"{step}: a loop name must be an identifier; got {name!r}")
-        return name
+        around = {leaf.var.name for leaf in self.around}
+        if name not in around:
+            return name
+        own = f"{name}_{self.tensor.name}"
+        while own in around:
+            own += "_"
+        return own
+
+    def called(self, var: Var) -> str:
+        """The name of the loop for whose variable `fresh` made a name."""
+        for leaf in self.around:
+            if var.name.rstrip("_") == f"{leaf.var.name}_{self.tensor.name}":
+                return leaf.var.name
+        return var.name
 
     def check_order(self, step: str) -> LoopNest:
         """The nest itself, if every extent uses only loops outside its own; ScheduleError otherwise."""

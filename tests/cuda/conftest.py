@@ -14,6 +14,7 @@ from cora.codegen.cuda.compile import compile_cubin, open_nvrtc
 from cora.errors import UnsupportedError
 from cora.runtime.cuda.driver import has_device, open_device
 from tests.cuda import emulator
+from tests.cuda.built import Built
 
 
 def _emulated() -> bool:
@@ -48,6 +49,17 @@ def device(kind_of_device: str, folder_of_run: Path, monkeypatch: pytest.MonkeyP
         compile_emulated = functools.partial(emulator.compile_emulated, folder=folder_of_run / "emulator")
         monkeypatch.setattr(cora.runtime.cuda.build, "compile_cubin", compile_emulated)
     return kind_of_device
+
+
+@pytest.fixture(scope="session")
+def kernels(folder_of_run: Path) -> Built:
+    return Built(folder_of_run / "cuda_kernels")
+
+
+@pytest.fixture
+def built(device: str, kernels: Built) -> Built:
+    """Builds for the device, or the emulator."""
+    return kernels
 
 
 @pytest.fixture(params=emulator.ORDERS, ids=lambda n: f"order{n}")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 import pytest
 
-import cora
 from benchmarks.cuda_programs import projection, vgemm
 from tests.cuda import programs
+from tests.cuda.built import Built
 from tests.operators.cases import CASES
 from tests.operators.harness import Batch, Case, check, work_of
 
@@ -21,38 +20,6 @@ USUAL = frozenset(
         "attention", "gathered_sum", "extremes_int32", "mixed_types", "functions_float32", "positions_float16",
     }
 )  # fmt: skip
-
-
-class Built:
-    """Kernels, each built once."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._kernels: dict[tuple[str, str], cora.Kernel] = {}
-
-    def get(self, case: Case, schedule: str, target: object = "cuda") -> cora.Kernel:
-        """The kernel of a case under one of its schedules, or the default one."""
-        key = case.name, schedule
-        if key not in self._kernels:
-            settings = cora.Settings(cache_dir=self._folder)
-            program = (
-                case.outputs
-                if schedule == "default"
-                else case.schedules[schedule](cora.schedule(*case.outputs))
-            )
-            self._kernels[key] = cora.build(program, target, settings)
-        return self._kernels[key]
-
-
-@pytest.fixture(scope="session")
-def kernels(folder_of_run: Path) -> Built:
-    return Built(folder_of_run / "cuda_kernels")
-
-
-@pytest.fixture
-def built(device: str, kernels: Built) -> Built:
-    """Builds for the device, or the emulator."""
-    return kernels
 
 
 SCHEDULED = [(c, s) for c in programs.CASES for s in c.schedules]
