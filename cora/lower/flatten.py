@@ -16,7 +16,7 @@ from cora.schedule.nest import LoopNest
 from cora.storage.layout import Layout, closure
 from cora.storage.offsets import offset
 
-#: Of the innermost dim of scratch memory, in elements: workers share no cache line, and rows begin at one.
+#: Of the innermost dim of scratch memory that is not split, in elements: workers share no cache line.
 _SCRATCH_MULTIPLE = 16
 
 
@@ -43,7 +43,7 @@ class Place:
 
     def indices(self, indices: Sequence[Expr]) -> tuple[Expr, ...]:
         """The indices into the layout of an element with the given indices of the tensor."""
-        if not self.origin:
+        if not self.worker:
             return tuple(indices)
         moved = (simplify(i - o) for i, o in zip(indices, self.origin, strict=True))
         return (*self.worker, *moved)
@@ -54,12 +54,12 @@ class Place:
 
     def begin(self, k: int) -> Expr:
         """The first index of dim `k` of the tensor that is stored."""
-        return self.origin[k] if self.origin else ZERO
+        return self.origin[k] if self.worker else ZERO
 
     def end(self, k: int, indices: Sequence[Expr]) -> Expr:
         """One more than the last index of dim `k` of the tensor that is stored."""
         extent = self.layout.extent(k + len(self.worker), self.indices(indices))
-        return simplify(self.origin[k] + extent) if self.origin else extent
+        return simplify(self.origin[k] + extent) if self.worker else extent
 
 
 def place_of(nest: LoopNest, layout: Layout, *, gpu: bool = False) -> Place:
@@ -83,7 +83,7 @@ def place_of(nest: LoopNest, layout: Layout, *, gpu: bool = False) -> Place:
     origin = tuple(nest.regions[dim].begin for dim in tensor.dims)
     if gpu:
         return Place(own, origin)
-    if dims:
+    if dims and not own.relations:
         innermost = own.order[-1]
         multiple = lcm(own.pads[innermost].multiple, _SCRATCH_MULTIPLE)
         own = own.with_pad(dims[innermost], multiple, own.pads[innermost].to_max)

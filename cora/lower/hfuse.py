@@ -92,7 +92,9 @@ class Merge:
         names: dict[Expr, Expr] = {
             own.var: Var(f"{own.var.name}_{nest.name}") for own in nest.leaves if own.var in shared
         }
-        names.update({own.var: leaf.var for own, leaf in zip(nest.leaves, self.shared, strict=False)})
+        for own, leaf in zip(nest.leaves, self.shared, strict=False):
+            names[own.var] = leaf.var
+            names[worker_of(own)] = worker_of(leaf)
         return {old: new for old, new in names.items() if old != new}
 
     def share(self) -> Share | None:

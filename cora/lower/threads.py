@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from cora.errors import ScheduleError
+from cora.ir.bounds import bounds
 from cora.ir.expr import ONE, ZERO, Const, Expr, Read, ReduceOp
-from cora.ir.simplify import bounds
 from cora.ir.stmt import (
     THREAD_AXES,
     Alloc,

@@ -36,7 +36,8 @@ class Kernel:
 
     Inputs are taken in order of first use in the definition, or by name. An input is a RaggedArray, a NumPy
     array, or another array with `__dlpack__` in CPU memory: of the tensor's shape where that is dense, else
-    its packed values. One kernel serves every batch.
+    its packed values; only a RaggedArray where the layout is not in the order of the dims. One kernel serves
+    every batch.
     """
 
     def __init__(self, artifact: Artifact, code: Code) -> None:
@@ -258,6 +259,11 @@ class Kernel:
     def waste(self, plan: Plan) -> Waste:
         """Executed and useful FLOPs, stored and useful bytes, on the batch of a plan."""
         return waste(self.artifact, plan, plan.prepared(self))
+
+    @property
+    def hot_guards(self) -> tuple[str, ...]:
+        """The conditions that are left in the innermost loops, tails aside, as "loop: condition"."""
+        return self.artifact.hot_guards
 
     def balance(self, plan: Plan, workers: int | None = None) -> tuple[Shares, ...]:
         """How evenly each parallel loop shares its work on the batch of a plan: with the plan's workers, or so many.

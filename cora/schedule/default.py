@@ -13,7 +13,8 @@ from collections.abc import Callable
 from cora.errors import ScheduleError
 from cora.ir import dtypes
 from cora.ir.expr import Access, Const, Dim, Expr, Reduce, Var
-from cora.ir.simplify import Simplifier, linear_in, simplify
+from cora.ir.poly import linear_in
+from cora.ir.simplify import Simplifier, simplify
 from cora.ir.stmt import LoopKind
 from cora.ir.tensor import Tensor
 from cora.ir.visit import children, free_dims, free_vars, substitute, walk

@@ -73,7 +73,9 @@ class Leaf:
 
         cost = None if self.cost is None else new(self.cost)
         cut = None if self.cut is None else new(self.cut)
-        return replace(self, extent=new(self.extent), cost=cost, cut=cut, when=tuple(map(new, self.when)))
+        reach = None if self.reach is None else new(self.reach)
+        when = tuple(map(new, self.when))
+        return replace(self, extent=new(self.extent), cost=cost, cut=cut, reach=reach, when=when)
 
     @property
     def own_code(self) -> tuple[Expr, ...]:
@@ -184,6 +186,9 @@ class LoopNest:
             values={d: substitute(v, values) for d, v in self.values.items()},
             conditions=tuple(substitute(c, values) for c in self.conditions),
             facts=tuple(simplify(substitute(c, values)) for c in self.facts),
+            regions={
+                d: Region(simplify(substitute(r.begin, values)), r.largest) for d, r in self.regions.items()
+            },
         )
 
     def under(self, condition: Expr, *extended: Var) -> LoopNest:
@@ -198,29 +203,12 @@ class LoopNest:
         return replace(self, conditions=(*self.conditions, condition), facts=facts)
 
     def fresh(self, name: str, step: str) -> str:
-        """The name of a variable for a loop called `name`; ScheduleError if a leaf has that name.
-
-        It is another one where a loop of the consumer around is called so: variables are told apart by their names.
-        `called` tells the name of the loop.
-        """
-        if any(name in (leaf.name, leaf.var.name) for leaf in self.leaves):
+        """`name`, if neither a leaf nor a loop around the nest has it; ScheduleError otherwise."""
+        if any(name in (leaf.name, leaf.var.name) for leaf in self.scope):
             raise ScheduleError(f"{step}: operator '{self.tensor.name}' has a loop '{name}' already")
         if not name.isidentifier():
             raise ScheduleError(f"{step}: a loop name must be an identifier; got {name!r}")
-        around = {leaf.var.name for leaf in self.around}
-        if name not in around:
-            return name
-        own = f"{name}_{self.tensor.name}"
-        while own in around:
-            own += "_"
-        return own
-
-    def called(self, var: Var) -> str:
-        """The name of the loop for whose variable `fresh` made a name."""
-        for leaf in self.around:
-            if var.name.rstrip("_") == f"{leaf.var.name}_{self.tensor.name}":
-                return leaf.var.name
-        return var.name
+        return name
 
     def check_order(self, step: str) -> LoopNest:
         """The nest itself, if every extent uses only loops outside its own; ScheduleError otherwise."""
@@ -313,10 +301,22 @@ class State:
         values: dict[Expr, Expr] = {old.var: value}
         nests = dict(self.nests)
         for name, other in self.nests.items():
-            if old in other.around:
+            if self._runs_inside(name, nest.name) and old in other.around:
                 around = tuple(leaf if o == old else o.substituted(values) for o in other.around)
-                nests[name] = replace(other.rewrite(0, 0, (), values), around=around)
+                regions = {
+                    d: replace(r, begin=simplify(substitute(r.begin, values)))
+                    for d, r in other.regions.items()
+                }
+                nests[name] = replace(other.rewrite(0, 0, (), values), around=around, regions=regions)
         return replace(self, nests=nests).with_nest(nest.rewrite(place, 1, (leaf,), values))
+
+    def _runs_inside(self, name: str, owner: str) -> bool:
+        """Whether operator `name` is computed inside a loop of `owner`, or of what is."""
+        while name in self.attached:
+            name = self.attached[name][0]
+            if name == owner:
+                return True
+        return False
 
 
 def initial_nest(tensor: Tensor) -> LoopNest:

@@ -13,7 +13,8 @@ from typing import Final
 
 from cora.ir import dtypes
 from cora.ir.expr import TRUE, Binary, Const, Expr, Read, Select, Var, conjunction
-from cora.ir.simplify import linear_in, polynomial, simplify
+from cora.ir.poly import linear_in, polynomial
+from cora.ir.simplify import simplify
 from cora.ir.stmt import Buffer, For, If, LoopKind, Stmt, Store
 from cora.ir.visit import children, free_vars, substitute, transform
 
