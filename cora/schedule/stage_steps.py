@@ -131,6 +131,10 @@ def set_scope(step: SetScope, state: State) -> State:
             f"set_scope of '{step.op}': only what is computed inside a loop of its consumer can be scratch; "
             "compute_at first"
         )
+    if step.scope == "scratch" and any(leaf.kind is LoopKind.VECTOR for leaf in nest.around):
+        raise ScheduleError(
+            f"set_scope of '{step.op}': a loop around it runs in lanes, which would share the scratch"
+        )
     return state.with_nest(replace(nest, scratch=step.scope == "scratch"))
 
 
@@ -163,12 +167,9 @@ def cache_read(step: CacheRead, state: State) -> State:
 
 
 def _check_copied(where: str, nest: LoopNest, source: Tensor, loop: str, owner: str) -> None:
-    """The copy is there where the operator reads it, and is no index, for those are checked before the launch."""
+    """The copy must be there where the operator reads it."""
     body = nest.tensor.body
     assert body is not None
-    for access in accesses_of(nest.tensor):
-        if any(_reads(index, source) for index in access.indices):
-            raise ScheduleError(f"{where}: '{nest.name}' reads an index from it")
     if owner != nest.name:
         return
     reductions = reductions_of(body)
