@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cora
-from cora.kernels.gemm import VGEMM, Storage
+from cora.kernels.gemm import VGEMM, Storage, suited
 from tests.kernels.arrays import assert_product, stored, unset
 
 #: m, n, k of each entry: hostile to tiles of 6 rows and panels of 64 columns.
@@ -159,6 +159,15 @@ def test_no_loop_has_a_condition_and_panels_are_copied() -> None:
     tiled = kernel_of("tiled").ir("lowered")
     assert "@ panels[" in tiled
     assert "if " not in tiled.partition("for ir")[2]
+
+
+def test_the_suited_variant() -> None:
+    assert suited([300], [300], [300]) == "tiled"
+    assert suited([50], [900], [900]) == "uncopied"
+    assert suited([300], [64], [64]) == "uncopied"
+    assert suited([900] * 4, [900] * 4, [900] * 4, workers=2) == "tiled_fine"
+    assert suited([900] * 40, [900] * 40, [900] * 40, workers=2) == "tiled"
+    assert suited([], [], []) == "tiled"
 
 
 def test_what_is_refused() -> None:
