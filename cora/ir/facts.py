@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from math import gcd
 
 from cora.ir import dtypes
+from cora.ir.bounds import multiple_of
 from cora.ir.expr import (
     TRUE,
     ZERO,
@@ -30,7 +31,7 @@ from cora.ir.expr import (
     conjunction,
     unary,
 )
-from cora.ir.simplify import Poly, multiple_of, polynomial
+from cora.ir.poly import Poly, polynomial
 from cora.ir.ufun import (
     Cuts,
     Descending,

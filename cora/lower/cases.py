@@ -7,7 +7,8 @@ side is left: so the full parts of a loop get constant bounds and no guards.
 from __future__ import annotations
 
 from cora.ir.expr import TRUE, Binary, Call, Const, Expr, Read, Select, Size, Var, binary, conjunction
-from cora.ir.simplify import is_index, simplify
+from cora.ir.poly import is_index
+from cora.ir.simplify import simplify
 from cora.ir.stmt import For, If, Stmt, Tile, map_stmt
 from cora.ir.visit import free_vars, transform, walk
 from cora.lower.access import conjuncts

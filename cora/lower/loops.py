@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cora.ir.bounds import bounds
 from cora.ir.expr import ONE, ZERO, Expr, Var, binary, conjunction
-from cora.ir.simplify import bounds, simplify
+from cora.ir.simplify import simplify
 from cora.ir.stmt import For, If, LoopKind, Stmt, block, map_stmt
 from cora.ir.visit import free_vars, substitute
 from cora.lower.cases import assume, within

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cora.ir.expr import ZERO, Binary, Const, Expr, Read, Select, Var, binary, conjunction
-from cora.ir.simplify import linear_in, simplify
+from cora.ir.poly import linear_in
+from cora.ir.simplify import simplify
 from cora.ir.stmt import Block, For, If, Let, LoopKind, Stmt, block, map_stmt
 from cora.ir.visit import free_vars, transform, walk
 from cora.lower.access import conjuncts

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cora.errors import ScheduleError
+from cora.ir.bounds import bounds
 from cora.ir.expr import (
     ONE,
     TRUE,
@@ -25,7 +26,8 @@ from cora.ir.expr import (
     conjunction,
     select,
 )
-from cora.ir.simplify import Simplifier, bounds, linear_in, simplify, stride_in
+from cora.ir.poly import linear_in, stride_in
+from cora.ir.simplify import Simplifier, simplify
 from cora.ir.stmt import Buffer, For, If, LoopKind, Operand, Stmt, Store, Tile, block
 from cora.ir.ufun import Scan
 from cora.ir.visit import free_vars, substitute, walk

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cora.errors import ScheduleError
+from cora.ir.bounds import grows
 from cora.ir.expr import ONE, TRUE, ZERO, Const, Dim, Expr, Var, binary, ceildiv
-from cora.ir.simplify import Simplifier, grows, simplify
+from cora.ir.simplify import Simplifier, simplify
 from cora.ir.ufun import fusion_maps, maximum_over, scan
 from cora.ir.visit import free_vars, substitute
 from cora.schedule.legality import check_kinds, positive, serial_place
@@ -54,7 +55,7 @@ def _peeled(nest: LoopNest, place: int, outer: tuple[Var, Expr], inner: Var, fac
     full = simplify(extent // factor)
     size: Expr = Const(factor) if full == count else binary("min", factor, extent - var * factor)
     joined = var * factor + inner
-    result = _two_loops(nest, place, (var, count), (inner, simplify(size)), joined)
+    result = _two_loops(nest, place, (var, count), (inner, simplify(size)), joined, factor)
     if full != count:
         # not below 0: a loop outside may run further than its own range, where no iteration of these exists
         result = result.with_leaf(place, replace(result.leaves[place], cut=simplify(binary("max", full, 0))))

@@ -111,7 +111,9 @@ def vectorize(step: Vectorize, nest: LoopNest) -> LoopNest:
     if leaf.extent == Const(lanes):
         return nest.with_leaf(place, replace(leaf, kind=LoopKind.VECTOR))
     names = f"{step.loop}_o", f"{step.loop}_v"
-    nest = split(Split(step.op, step.loop, lanes, *names), nest)
+    taken = {name for other in nest.scope for name in (other.name, other.var.name)}
+    outer, inner = (f"{n}_{nest.tensor.name}" if n in taken else n for n in names)
+    nest = split(Split(step.op, step.loop, lanes, outer, inner), nest)
     return nest.with_leaf(place + 1, replace(nest.leaves[place + 1], kind=LoopKind.VECTOR))
 
 

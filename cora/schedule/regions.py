@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cora.ir.expr import ONE, ZERO, Access, Const, Dim, Expr, Var, binary
-from cora.ir.simplify import Simplifier, linear_in, simplify
+from cora.ir.poly import linear_in
+from cora.ir.simplify import Simplifier, simplify
 from cora.ir.tensor import Tensor
 from cora.ir.visit import free_vars, substitute, walk
 from cora.lang.check import reductions_of

@@ -35,7 +35,7 @@ Values: TypeAlias = npt.NDArray[Any]
 _Column: TypeAlias = npt.NDArray[np.int64]
 
 TOO_MANY = 2**62
-AT_ONCE = 2**22  # elements whose offsets are computed in one go
+AT_ONCE = 2**17  # elements whose offsets are computed in one go: so many stay in a cache
 
 _VECTOR: Mapping[str, Callable[[_Column, _Column], _Column]] = {
     "add": operator.add,

@@ -65,7 +65,7 @@ def grid(e: Expr, env: Mapping[Dim, Column], evaluator: Evaluator) -> Column:
         raise UnsupportedError(f"no integer arithmetic: {e}")
 
     shape = np.broadcast_shapes(*(column.shape for column in env.values()))
-    return np.array(np.broadcast_to(value(e), shape), np.int64).reshape(-1)
+    return np.ascontiguousarray(np.broadcast_to(value(e), shape), np.int64).reshape(-1)
 
 
 def _table(fun: UFun, args: list[Column], evaluator: Evaluator) -> Column:

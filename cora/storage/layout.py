@@ -135,12 +135,7 @@ class Layout(Node):
         self, pads: tuple[Pad, ...], relations: tuple[Relation, ...], names: Sequence[str]
     ) -> Layout:
         """The layout of the same dims with these pads and relations, its axes in the order of `names`."""
-        dims, level = self.dims, pads
-        for relation in relations:
-            refined = refine(dims, level, relation)
-            dims, level = refined.dims, refined.pads
-        place = {d.name: p for p, d in enumerate(dims)}
-        return Layout(self.dims, pads, tuple(place[name] for name in names), relations)
+        return _laid_out(self.dims, pads, relations, self.order, names)
 
     def _stored_place(self, name: str) -> int:
         names = self.stored_names
@@ -150,13 +145,14 @@ class Layout(Node):
         return names.index(name)
 
     def over(self, dims: Sequence[Dim]) -> Layout:
-        """The same padding, relations and order for other dims of the same names, one for each."""
-        return Layout(tuple(dims), self.pads, self.order, self.relations)
+        """The same storage for other dims, one for each; with the same names, where they are split or fused."""
+        return _laid_out(tuple(dims), self.pads, self.relations, self.order, self.stored_names)
 
     def inside(self, dim: Dim) -> Layout:
         """This layout once for each index of `dim`, which becomes the first and outermost dim."""
         order = (0, *(k + 1 for k in self.order))
-        return Layout((dim, *self.dims), (Pad(), *self.pads), order, self.relations)
+        names = (dim.name, *self.stored_names)
+        return _laid_out((dim, *self.dims), (Pad(), *self.pads), self.relations, order, names)
 
     def position(self, dim: Dim | str) -> int:
         """The position in `dims` of a Dim or a name. Raises UserError if it is not there."""
@@ -211,6 +207,8 @@ class Layout(Node):
     @property
     def is_row_major(self) -> bool:
         """Whether elements are stored in the order of their indices: the axes in that of the dims behind them."""
+        if not self.relations:
+            return self.order == tuple(range(self.ndim))
         names = [d.name for d in self.dims]
         for relation in self.relations:
             place = names.index(relation.consumed[0])
@@ -290,6 +288,24 @@ class Layout(Node):
 
     def _values(self, indices: Sequence[Expr]) -> dict[Expr, Expr]:
         return dict(zip(self.dims, indices, strict=False))
+
+
+def _laid_out(
+    dims: tuple[Dim, ...],
+    pads: tuple[Pad, ...],
+    relations: tuple[Relation, ...],
+    order: tuple[int, ...],
+    names: Sequence[str],
+) -> Layout:
+    """The layout whose axes lie in the order of `names`; without relations the order is that of positions."""
+    if not relations:
+        return Layout(dims, pads, order)
+    level, level_pads = dims, pads
+    for relation in relations:
+        refined = refine(level, level_pads, relation)
+        level, level_pads = refined.dims, refined.pads
+    place = {d.name: p for p, d in enumerate(level)}
+    return Layout(dims, pads, tuple(place[name] for name in names), relations)
 
 
 @lru_cache(maxsize=1024)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from cora.kernels.blocking import Blocking
-from cora.kernels.gemm import schedules
+from cora.kernels.gemm import cuda, schedules
 from cora.kernels.gemm.linear import linear
 from cora.kernels.gemm.storage import Storage
 from cora.kernels.gemm.suited import suited
@@ -30,7 +30,10 @@ VGEMM = Recipe(
                     "split_balanced": Variant(schedules.split_balanced, "the same, shared by cost"),
                     "generated": Variant(schedules.generated, "vector code of the compiler's own"),
                 }
-            )
+            ),
+            "cuda": MappingProxyType(
+                {"tiles": Variant(cuda.tiles, "tiles in shared memory, one grid for all products")}
+            ),
         }
     ),
 )
@@ -49,7 +52,10 @@ LINEAR = Recipe(
                     "tiled": Variant(schedules.tokens, "the same, W by rows"),
                     "generated": Variant(schedules.tokens_generated, "vector code of the compiler's own"),
                 }
-            )
+            ),
+            "cuda": MappingProxyType(
+                {"tiles": Variant(cuda.tokens, "tiles in shared memory, within each sequence")}
+            ),
         }
     ),
 )

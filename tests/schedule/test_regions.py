@@ -162,6 +162,34 @@ def test_fused_attention(causal: bool) -> None:
     assert kernel.ir("lowered").count("# tile") == 2
 
 
+def test_scratch_of_a_scalar_and_of_split_storage() -> None:
+    k = cora.Dim("k", 5)
+    source, scale = cora.placeholder("source", [k]), cora.placeholder("scale", [])
+    half = cora.compute("half", [], scale[()] * 0.5)
+    doubled = cora.compute("doubled", [k], source[k] * 2.0)
+    total = cora.compute("total", [k], doubled[k] + half[()])
+    s = cora.schedule(total).compute_at(half, total, k).set_scope(half, "scratch")
+    s = s.split_dim(doubled, k, 2).compute_at(doubled, total, k).set_scope(doubled, "scratch")
+    x = np.arange(5, dtype=np.float32)
+    out = cora.build(s.parallel(total, k), settings=SETTINGS)(x, np.array(3.0, np.float32))
+    assert out.to_list() == (2 * x + 1.5).tolist()
+
+
+def test_what_cannot_be_copied() -> None:
+    index = cora.placeholder("index", [batch], "int32")
+    gathered = cora.compute("gathered", [batch], cora.sum(A[batch, i], over=i) + A[batch, index[batch]])
+    s = cora.schedule(gathered)
+    with pytest.raises(cora.ScheduleError, match="reads an index from it"):
+        s.cache_read(gathered, index, batch)
+    with pytest.raises(cora.ScheduleError, match="also reads it after its reduction"):
+        s.cache_read(gathered, A, i)
+    once = cora.compute("once", [batch, i], A[batch, i] * 2.0)
+    twice = cora.compute("twice", [batch, i], once[batch, i] + 1.0)
+    s = cora.schedule(twice).compute_at(once, twice, i)
+    with pytest.raises(cora.ScheduleError, match="'once' is computed at a loop further inside"):
+        s.cache_read(twice, once, batch)
+
+
 def test_loops_of_a_stage_are_not_named_like_loops_around_it() -> None:
     s = cora.schedule(C).split(C, j, 32, names=("jp", "jv")).reorder(C, "jp", i, "jv", k)
     s = s.cache_read(C, Y, "jp", "own")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cora.ir.bounds import bounds, multiple_of
 from cora.ir.evaluate import Evaluator
 from cora.ir.expr import (
     Binary,
@@ -23,16 +24,8 @@ from cora.ir.expr import (
     round_up,
     select,
 )
-from cora.ir.simplify import (
-    Simplifier,
-    bounds,
-    common_factor,
-    linear_in,
-    multiple_of,
-    polynomial,
-    simplify,
-    stride_in,
-)
+from cora.ir.poly import linear_in, polynomial, stride_in
+from cora.ir.simplify import Simplifier, common_factor, simplify
 from cora.ir.ufun import UFun, cuts, fusion_maps, maximum_over, scan
 from cora.ir.visit import walk
 from cora.lang.define import lengths, size
@@ -307,3 +300,12 @@ def test_division_by_the_size_of_a_block_that_holds_whole_tiles() -> None:
     within = FFI(X * 4) + Y
     assert simplify(binary("floordiv", within, 4), ranges) == binary("floordiv", FFI(X * 4), 4)
     assert simplify(binary("mod", within, 4), ranges) == Y
+
+
+def test_the_rest_of_full_parts_has_constant_bounds() -> None:
+    rest = M - M // 8 * 8
+    assert bounds(rest) == (0, 7)
+    assert bounds(N * 2 + rest * 3 - M) == (None, None)
+    assert bounds(Const(1) - rest - rest) == (-13, 1)
+    assert bounds(M // 8 * 8 - M) == (-7, 0)
+    assert simplify(binary("floordiv", M // 8 * 8 + X, 8), {X: rest}) == M // 8

@@ -104,6 +104,10 @@ def test_weights_in_panels_feed_micro_kernels() -> None:
     kernel = check(tiled(panels(cora.schedule(Y))).parallel(Y, "jo"), SHAPES, keep=False)
     assert kernel.layout("W").describe() == "[no = n // 64: (N + 63) // 64][d: D][ni = n % 64: 64]"
     assert "W[D * jo * 64 : 64, 1]" in kernel.ir("lowered")
+    kept = [
+        guard for guard in kernel.artifact.guards if guard.kept
+    ]  # bounds of the tiles: arguments of the calls
+    assert {guard.where for guard in kept} == {"loop"}
 
 
 def test_panels_wider_than_the_tiles() -> None:
@@ -145,6 +149,16 @@ def test_blocks_of_keys_computed_inside_their_consumer() -> None:
     check(s.split(S, j, 32).vectorize(S, d, 8), ({"D": 5},))
 
 
+def test_blocks_in_scratch_memory() -> None:
+    """What one iteration of a loop computes or copies is laid out in blocks too, inside the memory of its worker."""
+    s = keys_in_blocks(cora.schedule(S)).compute_at(KT, S, batch).set_scope(KT, "scratch").parallel(S, batch)
+    check(s.split(S, j, 32).vectorize(S, d, 8), ({"D": 5},))
+    t = cora.schedule(Y).split(Y, i, 12, names=("io", "ii")).cache_read(Y, X, "io", name="panel")
+    t = t.split_dim("panel", i, 6, names=("po", "pi")).reorder_dims("panel", batch, "po", d, "pi")
+    kernel = check(t.parallel(Y, batch), SHAPES)
+    assert "d_panel * 6" in kernel.ir("lowered")
+
+
 def test_blocks_of_a_loop_that_is_not_cut() -> None:
     """Any loop may read any layout; it costs divisions."""
     check(keys_in_blocks(cora.schedule(S, KT)), ({"D": 3},))
@@ -156,6 +170,17 @@ def test_fused_storage_is_accessed_at_the_fused_index() -> None:
     kernel = check(s.vectorize(R, "f", 16))
     assert "R[f_o * 16 + f_v] = 2.0 * A[f_o * 16 + f_v]" in kernel.ir("lowered")
     assert kernel.layout("R").describe() == "[f = (batch, i): offset[M]]"
+
+
+def test_three_ragged_dims_fused() -> None:
+    """The loop alone would read six tables in each iteration."""
+    square = cora.placeholder("square", [batch, i, j])
+    V = cora.compute("V", [batch, i, j], square[batch, i, j] * 2.0)
+    s = cora.schedule(V).fuse(V, batch, i, j, name="f")
+    for tensor in (V, square):
+        s = s.fuse_dims(tensor, batch, i, j, name="f")
+    assert "V[f] = square[f] * 2.0" in check(s).ir("lowered")
+    check(s.pad_dim(V, "f", 32).split_dim(square, "f", 8).split(V, "f", 8).vectorize(V, "f_i"))
 
 
 def test_tokens_in_blocks_across_sequences() -> None:

@@ -247,3 +247,32 @@ def test_panels_of_a_matrix() -> None:
     assert layout.extent(1, []) == Const(192)
     assert columns in layout.dims
     assert rows in layout.dims
+
+
+def test_large_arrays_are_converted_in_parts() -> None:
+    """More elements than offsets are computed for at once, in one box and in many."""
+    _, _, layout = panels(1000, 300)
+    w = np.arange(300_000, dtype=np.float32).reshape(300, 1000)
+    array = ragged(w, layout)
+    assert np.array_equal(array.to_padded(), w)
+    assert array.values[64 * 300 + 64] == w[1, 64]
+    lens = [0, 700, 1, 400, *[50] * 20]
+    wide = Dim("wide", 100)
+    tokens = Layout.packed([BATCH, POS, wide]).with_fused(BATCH, POS, "f").with_split("f", 8, "fo", "fi")
+    tokens = tokens.with_order(["fo", wide, "fi"])
+    rows = [np.random.default_rng(k).standard_normal((n, 100)).astype(np.float32) for k, n in enumerate(lens)]
+    again = ragged(rows, tokens)
+    whole = np.zeros((-(-sum(lens) // 8) * 8, 100), np.float32)
+    whole[: sum(lens)] = np.concatenate(rows)
+    assert np.array_equal(again.values, whole.reshape(-1, 8, 100).transpose(0, 2, 1).reshape(-1))
+    assert all(np.array_equal(a, b) for a, b in zip(again.to_rows(), rows, strict=True))
+
+
+def test_a_layout_moved_to_other_dims_keeps_the_order_of_its_axes() -> None:
+    """Where extents become constants, the axes are found in another order: their names hold, not their positions."""
+    key = Dim("key", LENS[BATCH])
+    layout = Layout.packed([BATCH, POS, key]).with_fused(BATCH, POS, "f").with_split("f", 2, "fo", "fi")
+    constant = layout.over([Dim("batch", 3), Dim("pos", 4), Dim("key", 5)])
+    assert layout.stored_names == constant.stored_names == ("fo", "fi", "key")
+    assert constant.describe() == "[fo = f // 2: 6][fi = f % 2: 2][key: 5]"
+    assert constant.inside(Dim("%worker", 2)).stored_names == ("%worker", "fo", "fi", "key")
