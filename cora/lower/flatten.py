@@ -16,7 +16,7 @@ from cora.schedule.nest import LoopNest
 from cora.storage.layout import Layout, closure
 from cora.storage.offsets import offset
 
-#: Of the innermost dim of scratch memory, in elements: workers share no cache line, and rows begin at one.
+#: Of the innermost dim of scratch memory that is not split, in elements: workers share no cache line.
 _SCRATCH_MULTIPLE = 16
 
 
@@ -38,12 +38,12 @@ class Place:
     """
 
     layout: Layout
-    origin: tuple[Expr, ...] = ()
+    origin: tuple[Expr, ...] | None = None
     worker: tuple[Expr, ...] = ()
 
     def indices(self, indices: Sequence[Expr]) -> tuple[Expr, ...]:
         """The indices into the layout of an element with the given indices of the tensor."""
-        if not self.origin:
+        if self.origin is None:
             return tuple(indices)
         moved = (simplify(i - o) for i, o in zip(indices, self.origin, strict=True))
         return (*self.worker, *moved)
@@ -54,16 +54,19 @@ class Place:
 
     def begin(self, k: int) -> Expr:
         """The first index of dim `k` of the tensor that is stored."""
-        return self.origin[k] if self.origin else ZERO
+        return ZERO if self.origin is None else self.origin[k]
 
     def end(self, k: int, indices: Sequence[Expr]) -> Expr:
         """One more than the last index of dim `k` of the tensor that is stored."""
         extent = self.layout.extent(k + len(self.worker), self.indices(indices))
-        return simplify(self.origin[k] + extent) if self.origin else extent
+        return extent if self.origin is None else simplify(self.origin[k] + extent)
 
 
-def place_of(nest: LoopNest, layout: Layout) -> Place:
-    """Where a nest stores its results: as the layout says, or for each worker what one iteration around it computes."""
+def place_of(nest: LoopNest, layout: Layout, *, gpu: bool = False) -> Place:
+    """Where a nest stores its results: as the layout says, or for each worker what one iteration around it computes.
+
+    On a GPU scratch memory is not divided: each block, or thread, has its own.
+    """
     if not nest.scratch:
         return Place(layout)
     tensor = nest.tensor
@@ -77,13 +80,15 @@ def place_of(nest: LoopNest, layout: Layout) -> Place:
             extent = maximum_over(closure(tensor.dims, k), extent)()
         dims.append(Dim(dim.name, extent))
     own = layout.over(dims)
-    if dims and not own.relations:  # blocks are laid out as the schedule says
+    origin = tuple(nest.regions[dim].begin for dim in tensor.dims)
+    if gpu:
+        return Place(own, origin)
+    if dims and not own.relations:
         innermost = own.order[-1]
         multiple = lcm(own.pads[innermost].multiple, _SCRATCH_MULTIPLE)
         own = own.with_pad(dims[innermost], multiple, own.pads[innermost].to_max)
     parallel = [leaf for leaf in nest.around if leaf.kind is LoopKind.PARALLEL]
     worker = worker_of(parallel[0]) if parallel else ZERO
-    origin = tuple(nest.regions[dim].begin for dim in tensor.dims)
     return Place(own.inside(Dim("%worker", WORKERS if parallel else ONE)), origin, (worker,))
 
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cora.errors import ScheduleError
-from cora.ir.expr import Expr, Var, conjunction
+from cora.ir.expr import ZERO, Expr, Var, binary, conjunction
 from cora.ir.simplify import simplify
-from cora.ir.stmt import For, If, LoopKind, Stmt, block, map_stmt
+from cora.ir.stmt import NOTHING, For, If, Let, LoopKind, Stmt, block, map_stmt
 from cora.ir.visit import free_vars, substitute
 from cora.schedule.balance import iteration_cost, shares, sums_of_cost, worker_of
 from cora.schedule.nest import Leaf, LoopNest
@@ -24,6 +24,8 @@ Share = tuple[Expr, Expr]
 
 def side_by_side(names: Sequence[str], loops: Sequence[Stmt]) -> Stmt:
     """One parallel loop for several. Raises ScheduleError if one of the nests does not begin with its parallel loop."""
+    if all(isinstance(stmt, For) and stmt.kind is LoopKind.BLOCK_X for stmt in loops):
+        return _one_grid([stmt for stmt in loops if isinstance(stmt, For)])
     parts: list[Stmt] = []
     first: For | None = None
     for name, stmt in zip(names, loops, strict=True):
@@ -32,6 +34,21 @@ def side_by_side(names: Sequence[str], loops: Sequence[Stmt]) -> Stmt:
         parts.append(_rename(share, {loop.var: first.var}))
     assert first is not None
     return For(first.var, first.begin, first.end, LoopKind.PARALLEL, block(parts))
+
+
+def _one_grid(loops: Sequence[For]) -> Stmt:
+    """One grid on a GPU: its first blocks run the first nest, the next ones the second, and so on."""
+    var = Var("_".join(loop.var.name for loop in loops))
+    begin: Expr = ZERO
+    starts = [begin]
+    for loop in loops:
+        begin = simplify(begin + loop.end)
+        starts.append(begin)
+    body: Stmt = NOTHING
+    for loop, start, end in reversed(list(zip(loops, starts, starts[1:], strict=False))):
+        own = Let(loop.var, simplify(var - start), loop.body)
+        body = If(binary("lt", var, end), own, None if body == NOTHING else body)
+    return For(var, ZERO, starts[-1], LoopKind.BLOCK_X, body)
 
 
 def _share(name: str, stmt: Stmt) -> tuple[For, Stmt]:
@@ -75,7 +92,9 @@ class Merge:
         names: dict[Expr, Expr] = {
             own.var: Var(f"{own.var.name}_{nest.name}") for own in nest.leaves if own.var in shared
         }
-        names.update({own.var: leaf.var for own, leaf in zip(nest.leaves, self.shared, strict=False)})
+        for own, leaf in zip(nest.leaves, self.shared, strict=False):
+            names[own.var] = leaf.var
+            names[worker_of(own)] = worker_of(leaf)
         return {old: new for old, new in names.items() if old != new}
 
     def share(self) -> Share | None:

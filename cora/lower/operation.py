@@ -111,8 +111,10 @@ def make_operation(
             kept = guards.needed(goal, here, simplifier, tensor.name, where)
             conditions += (kept,) if kept is not None else ()
         elif all_valid and not guards.keep_all:
-            proof = guards.proof(simplifier(goal), stored_context(nest, (*outside, *conditions)))
-            all_valid = proof.outcome.name == "PROVED"
+            here = stored_context(nest, (*outside, *conditions))
+            # what is fixed by the loops around an attached operator may lie before the first index too
+            bounds = [simplifier(binary("le", 0, value)), simplifier(goal)]
+            all_valid = all(guards.proof(bound, here).outcome.name == "PROVED" for bound in bounds)
     trusted = inside if all_valid and not guards.keep_all else frozenset()
     rewriter = _Guarding(nest, places, (*outside, *conditions), trusted, guards, simplifier)
     assert tensor.body is not None

@@ -41,6 +41,15 @@ from cora.lower.program import Lowered
 from cora.lower.records import IndexCheck
 from cora.lower.tables import TableReader, Tables
 from cora.lower.tails import cut_tails
+from cora.lower.threads import (
+    Stage,
+    check_device,
+    counted_by_threads,
+    in_register,
+    keep_on_chip,
+    on_chip,
+    with_barriers,
+)
 from cora.prove import Prover, Range
 from cora.schedule.balance import WORKERS, worker_of
 from cora.schedule.nest import Group, initial_nest
@@ -50,9 +59,13 @@ from cora.settings import Settings
 from cora.storage.layout import Layout
 
 
-def lower(schedule: Schedule, settings: Settings, name: str = "kernel") -> Lowered:
-    """Lower a scheduled program. Raises UserError, ScheduleError or UnsupportedError for what cannot be."""
-    work = _Lowering(schedule, settings)
+def lower(schedule: Schedule, settings: Settings, name: str = "kernel", *, gpu: bool = False) -> Lowered:
+    """Lower a scheduled program for a CPU, or for a GPU, whose loops are bound to blocks and threads.
+
+    Raises UserError, ScheduleError or UnsupportedError for what cannot be.
+    """
+    check_device(schedule.nests, gpu)
+    work = _Lowering(schedule, settings, gpu)
     state = schedule.state
     for nest in schedule.nests:
         if nest.name not in state.attached:
@@ -65,8 +78,9 @@ def lower(schedule: Schedule, settings: Settings, name: str = "kernel") -> Lower
     contracted = contract(read)
     hoisted = hoist(contracted) if state.hoist else contracted
     masked = frozenset(leaf.var for nest in schedule.nests for leaf in nest.leaves if leaf.masked)
-    lowered = cut_tails(hoisted, masked)
-    kernel = _function(name, lowered, list(work.buffers.values()), work.tables)
+    lowered = hoisted if gpu else cut_tails(hoisted, masked)  # threads are masked, they have no tails
+    stored = [b for b in work.buffers.values() if b.scope not in ("shared", "local")]
+    kernel = _function(name, lowered, stored, work.tables)
     check = _check_function(f"{name}_check", work)
     computed = [t for t in work.operators if t.name not in state.outputs]
     used = {*kernel.buffers, *(check.buffers if check is not None else ())}
@@ -98,8 +112,9 @@ class _Part:
 class _Lowering:
     """What the passes share while one program is lowered."""
 
-    def __init__(self, schedule: Schedule, settings: Settings) -> None:
+    def __init__(self, schedule: Schedule, settings: Settings, gpu: bool) -> None:
         self.settings = settings
+        self.gpu = gpu
         self.state = schedule.state
         self.prover = Prover(settings)
         self.guards = Guards(self.prover, settings)
@@ -113,11 +128,13 @@ class _Lowering:
             self.checks.extend(c for c in found if c not in self.checks)
         self.places = {name: Place(layout) for name, layout in schedule.state.layouts.items()}
         for nest in self.nests:
-            self.places[nest.tensor.name] = place_of(nest, schedule.state.layouts[nest.tensor.name])
+            self.places[nest.tensor.name] = place_of(nest, schedule.state.layouts[nest.tensor.name], gpu=gpu)
         inputs = [t for t in schedule.tensors if t.body is None]
         self.buffers = {
             t.name: _buffer(t, schedule.state.outputs, self.places) for t in (*inputs, *self.operators)
         }
+        if gpu:
+            self.buffers.update(on_chip(self.nests, self.state, self.buffers))
         self.parts: list[_Part] = []
 
     def run(self, name: str) -> None:
@@ -126,7 +143,7 @@ class _Lowering:
         members = [nest.name for nest in self.nests if nest.name in group.nests]
         if name != members[-1]:
             return
-        parts = [self.operator(member) for member in members]
+        parts = [self.in_registers(self.operator(member)) for member in members]
         if len(parts) == 1:
             self.parts.append(parts[0])
             return
@@ -157,8 +174,8 @@ class _Lowering:
         """The loops of an operator and, inside them, of those attached to it; `outside` holds around it."""
         nest = self.state.nests[name]
         operation = make_operation(nest, self.places, self.inside[nest.tensor], self.guards, outside)
-        loops: dict[str, list[Stmt]] = {}
-        read: dict[str, list[Stmt]] = {}
+        loops: dict[str, list[Stage]] = {}
+        read: dict[str, list[Stage]] = {}
         for attached in self.nests:
             consumer, loop = self.state.attached.get(attached.name, ("", ""))
             if consumer == name:
@@ -166,25 +183,41 @@ class _Lowering:
                 known = {leaf.var for leaf in attached.around}
                 holds = tuple(c for c in (*operation.conditions, *nest.facts) if free_vars(c) <= known)
                 part = self.operator(attached.name, (*outside, *holds))
-                loops.setdefault(loop, []).append(part.loops)
-                read.setdefault(loop, []).append(part.read)
+                loops.setdefault(loop, []).append((attached, part.loops))
+                read.setdefault(loop, []).append((attached, part.read))
         workers = [Range(worker_of(leaf), WORKERS) for leaf in nest.scope if leaf.kind is LoopKind.PARALLEL]
         ranges = (*workers, *context_of(nest).ranges)
         reader = TableReader(self.tables, ranges, self.guards, name)
         return _Part(
             make_loops(
-                operation, self.places, self.buffers, self.guards, {k: block(v) for k, v in loops.items()}
+                operation,
+                self.places,
+                self.buffers,
+                self.guards,
+                {k: with_barriers(v, nest) for k, v in loops.items()},
             ),
             reader.stmt(
                 make_loops(
-                    operation, self.places, self.buffers, self.guards, {k: block(v) for k, v in read.items()}
+                    operation,
+                    self.places,
+                    self.buffers,
+                    self.guards,
+                    {k: with_barriers(v, nest) for k, v in read.items()},
                 )
             ),
         )
 
+    def in_registers(self, part: _Part) -> _Part:
+        """On a GPU, what is computed inside a loop of its consumer stays on the chip where it may."""
+        if not self.gpu:
+            return part
+        own = list(self.buffers.values())
+        elements = [self.buffers[n.tensor.name] for n in self.nests if in_register(n, self.state)]
+        return _Part(keep_on_chip(part.loops, elements, own), keep_on_chip(part.read, elements, own))
+
     def fill_padding(self, name: str) -> None:
         """Append the zero fill of a tensor's storage padding."""
-        for fill, ranges in zero_fill(self.places[name].layout, self.buffers[name]):
+        for fill, ranges in zero_fill(self.places[name].layout, self.buffers[name], gpu=self.gpu):
             reader = TableReader(self.tables, ranges, self.guards, f"padding of {name}")
             self.parts.append(_Part(fill, reader.stmt(fill)))
 
@@ -210,7 +243,7 @@ def _check_function(name: str, work: _Lowering) -> Function | None:
         places = {**work.places, counter.name: Place(Layout.packed(()))}
         out = Buffer(counter.name, "int64", places[counter.name].layout.size(), "output")
         own.append(out)
-        nest = initial_nest(counter)
+        nest = counted_by_threads(initial_nest(counter)) if work.gpu else initial_nest(counter)
         operation = make_operation(nest, places, inside, guards)
         reader = TableReader(work.tables, context_of(nest).ranges, guards, counter.name)
         parts.append(reader.stmt(make_loops(operation, places, {**work.buffers, counter.name: out}, guards)))

@@ -24,20 +24,21 @@ def explain(artifact: Artifact, plan: Plan | None, prepared: Prepared | None) ->
     """The explanation of a kernel; `plan` and `prepared` (both or neither) add one batch's sizes and waste."""
     parts = [
         f"kernel {artifact.name} for {artifact.target}",
-        _section("definition", artifact.stages["definition"]),
-        _section("schedule", artifact.stages["schedule"]),
-        _section("loops", artifact.stages["lowered"]),
-        _section("guards", _guards(artifact)),
-        _section("storage", "\n".join(f"{s.tensor.name}{s.layout.describe()}" for s in artifact.slots)),
-        _section("auxiliary arrays", _tables(artifact, prepared)),
+        section("definition", artifact.stages["definition"]),
+        section("schedule", artifact.stages["schedule"]),
+        section("loops", artifact.stages["lowered"]),
+        section("guards", _guards(artifact)),
+        section("storage", "\n".join(f"{s.tensor.name}{s.layout.describe()}" for s in artifact.slots)),
+        section("auxiliary arrays", _tables(artifact, prepared)),
     ]
     if plan is not None and prepared is not None:
-        parts.append(_section("batch", repr(plan)))
-        parts.append(_section("waste", str(waste(artifact, plan, prepared))))
+        parts.append(section("batch", repr(plan)))
+        parts.append(section("waste", str(waste(artifact, plan, prepared))))
     return "\n\n".join(parts)
 
 
-def _section(title: str, body: str) -> str:
+def section(title: str, body: str) -> str:
+    """A part of the explanation."""
     return f"{title}:\n" + "\n".join(f"  {line}" for line in (body or "(none)").splitlines())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cora.schedule.bind_steps import bind
 from cora.schedule.factor_steps import rfactor
 from cora.schedule.loop_steps import fuse, peel, reorder, split, split_parts
 from cora.schedule.mark_steps import parallel, remap, unroll, vectorize
@@ -13,6 +14,7 @@ from cora.schedule.piece_steps import hfuse, split_op
 from cora.schedule.reduction_steps import cache_write, tensorize
 from cora.schedule.stage_steps import cache_read, compute_at, inline, set_scope
 from cora.schedule.steps import (
+    Bind,
     BulkPad,
     CacheRead,
     CacheWrite,
@@ -74,6 +76,8 @@ def apply(step: Step, state: State) -> State:
             return state.with_nest(cache_write(step, state.nest(step.op, "cache_write")))
         case Tensorize():
             return state.with_nest(tensorize(step, state.nest(step.op, "tensorize")))
+        case Bind():
+            return state.with_nest(bind(step, state.nest(step.op, "bind")))
         case RFactor():
             return rfactor(step, state)
         case SplitOp():

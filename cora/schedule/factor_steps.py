@@ -5,15 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cora.errors import CoraError, ScheduleError
-from cora.ir.expr import Access, Const, Dim, Expr, Reduce, binary, ceildiv
+from cora.ir import dtypes
+from cora.ir.expr import (
+    Access,
+    Const,
+    Dim,
+    Expr,
+    Reduce,
+    Select,
+    binary,
+    ceildiv,
+    conjunction,
+    constant,
+    unary,
+)
 from cora.ir.simplify import simplify
 from cora.ir.tensor import Tensor
-from cora.ir.visit import free_dims, substitute, transform
+from cora.ir.visit import children, free_dims, substitute, transform
 from cora.lang.check import check_body, check_name, reductions_of
+from cora.prove import Context, Prover, Range
 from cora.schedule.legality import positive
 from cora.schedule.nest import State, initial_nest
 from cora.schedule.stage_steps import check_untouched
 from cora.schedule.steps import RFactor
+from cora.settings import Settings
 from cora.storage.layout import Layout
 
 
@@ -41,6 +56,7 @@ def rfactor(step: RFactor, state: State) -> State:
         if reduction.op not in ("sum", "prod", "max", "min"):
             raise ScheduleError(f"{where}: {reduction.op} has no partial results to combine")
         stage = _partial(f"{step.name}{number or ''}", tensor, reduction, dim, chunk, inner, value)
+        stage = _protected(stage, tensor.body, reduction)
         _check_new(where, stage, state)
         stages.append(stage)
         partial = Access(stage, (*tensor.dims, chunk))
@@ -98,6 +114,44 @@ def _partial(
         over.append(new)
     body = Reduce(reduction.op, substitute(reduction.body, values), tuple(over))
     return Tensor(name, (*tensor.dims, chunk), reduction.dtype, body)
+
+
+def _protected(stage: Tensor, body: Expr, reduction: Reduce) -> Tensor:
+    """The stage, computed only where `body` may use the reduction: the conditions there may protect accesses."""
+    assert isinstance(stage.body, Reduce)
+    extents = tuple(Range(d, d.extent) for d in (*stage.dims, *stage.body.over))
+    prover = Prover(Settings(solver="off"))
+    places: list[Expr] = []
+    for path in _paths(body, reduction):
+        usable = [c for c in path if not reductions_of(c)]
+        needed = [c for c in usable if not prover.prove(simplify(c), Context(extents)).proved]
+        if not needed:
+            return stage
+        places.append(conjunction(needed))
+    anywhere = places[0]
+    for place in places[1:]:
+        anywhere = binary("or", anywhere, place)
+    inner = stage.body
+    guarded = Select(anywhere, inner.body, _identity(inner))
+    return Tensor(stage.name, stage.dims, stage.dtype, Reduce(inner.op, guarded, inner.over))
+
+
+def _paths(e: Expr, reduction: Reduce) -> list[tuple[Expr, ...]]:
+    """For each place where `reduction` stands in `e`, the conditions under which its value is used."""
+    if e == reduction:
+        return [()]
+    match e:
+        case Select(cond=c, then=a, other=b):
+            yes = [(c, *path) for path in _paths(a, reduction)]
+            no = [(unary("not", c), *path) for path in _paths(b, reduction)]
+            return [*_paths(c, reduction), *yes, *no]
+    return [path for part in children(e) for path in _paths(part, reduction)]
+
+
+def _identity(reduction: Reduce) -> Expr:
+    dtype = reduction.body.dtype
+    values = {"sum": 0, "prod": 1, "max": dtypes.lowest(dtype), "min": dtypes.highest(dtype)}
+    return constant(values[reduction.op], dtype)
 
 
 def _check_new(where: str, stage: Tensor, state: State) -> None:

@@ -55,7 +55,7 @@ def _peeled(nest: LoopNest, place: int, outer: tuple[Var, Expr], inner: Var, fac
     full = simplify(extent // factor)
     size: Expr = Const(factor) if full == count else binary("min", factor, extent - var * factor)
     joined = var * factor + inner
-    result = _two_loops(nest, place, (var, count), (inner, simplify(size)), joined)
+    result = _two_loops(nest, place, (var, count), (inner, simplify(size)), joined, factor)
     if full != count:
         # not below 0: a loop outside may run further than its own range, where no iteration of these exists
         result = result.with_leaf(place, replace(result.leaves[place], cut=simplify(binary("max", full, 0))))

@@ -73,7 +73,9 @@ class Leaf:
 
         cost = None if self.cost is None else new(self.cost)
         cut = None if self.cut is None else new(self.cut)
-        return replace(self, extent=new(self.extent), cost=cost, cut=cut, when=tuple(map(new, self.when)))
+        reach = None if self.reach is None else new(self.reach)
+        when = tuple(map(new, self.when))
+        return replace(self, extent=new(self.extent), cost=cost, cut=cut, reach=reach, when=when)
 
     @property
     def own_code(self) -> tuple[Expr, ...]:
@@ -184,6 +186,9 @@ class LoopNest:
             values={d: substitute(v, values) for d, v in self.values.items()},
             conditions=tuple(substitute(c, values) for c in self.conditions),
             facts=tuple(simplify(substitute(c, values)) for c in self.facts),
+            regions={
+                d: Region(simplify(substitute(r.begin, values)), r.largest) for d, r in self.regions.items()
+            },
         )
 
     def under(self, condition: Expr, *extended: Var) -> LoopNest:
@@ -296,10 +301,22 @@ class State:
         values: dict[Expr, Expr] = {old.var: value}
         nests = dict(self.nests)
         for name, other in self.nests.items():
-            if old in other.around:
+            if self._runs_inside(name, nest.name) and old in other.around:
                 around = tuple(leaf if o == old else o.substituted(values) for o in other.around)
-                nests[name] = replace(other.rewrite(0, 0, (), values), around=around)
+                regions = {
+                    d: replace(r, begin=simplify(substitute(r.begin, values)))
+                    for d, r in other.regions.items()
+                }
+                nests[name] = replace(other.rewrite(0, 0, (), values), around=around, regions=regions)
         return replace(self, nests=nests).with_nest(nest.rewrite(place, 1, (leaf,), values))
+
+    def _runs_inside(self, name: str, owner: str) -> bool:
+        """Whether operator `name` is computed inside a loop of `owner`, or of what is."""
+        while name in self.attached:
+            name = self.attached[name][0]
+            if name == owner:
+                return True
+        return False
 
 
 def initial_nest(tensor: Tensor) -> LoopNest:

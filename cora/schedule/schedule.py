@@ -15,6 +15,7 @@ from cora.schedule.apply import apply
 from cora.schedule.balance import Balance
 from cora.schedule.nest import LoopNest, State, initial_nest
 from cora.schedule.steps import (
+    Bind,
     BulkPad,
     CacheRead,
     CacheWrite,
@@ -232,6 +233,15 @@ class Schedule:
         return self.then(
             Vectorize(_tensor(op), _loop(loop), 0 if lanes is None else _int(lanes, "vectorize: lanes"))
         )
+
+    def bind(
+        self,
+        op: TensorRef,
+        loop: LoopRef,
+        axis: Literal["blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z"],
+    ) -> Schedule:
+        """Run a loop on the blocks of a GPU's grid or the threads of a block. See steps.Bind."""
+        return self.then(Bind(_tensor(op), _loop(loop), axis))
 
     def rfactor(
         self,

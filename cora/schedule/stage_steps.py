@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from cora.errors import CoraError, ScheduleError
 from cora.ir import dtypes
-from cora.ir.expr import Access, Expr
+from cora.ir.expr import Access, Expr, constant
 from cora.ir.simplify import simplify
 from cora.ir.stmt import LoopKind
 from cora.ir.tensor import Tensor
@@ -144,7 +144,12 @@ def cache_read(step: CacheRead, state: State) -> State:
     if not reads:
         read = ", ".join(dict.fromkeys(a.tensor.name for a in accesses_of(nest.tensor)))
         raise ScheduleError(f"{where}: '{step.op}' reads {read or 'nothing'}")
+    indices = (i for a in accesses_of(nest.tensor) for i in a.indices)
+    if any(isinstance(n, Access) and n.tensor.name == step.tensor for i in indices for n in walk(i)):
+        raise ScheduleError(f"{where}: its values are indices, which are checked before the launch")
     source = reads[0].tensor
+    owner = _owner(step.op, step.loop, state)
+    _check_copied(where, nest, source, step.loop, owner)
     copy = Tensor(step.name, source.dims, source.dtype, Access(source, tuple(source.dims)))
     reader = replace(nest, tensor=_redirected(nest.tensor, source, copy))
     result = replace(
@@ -153,8 +158,33 @@ def cache_read(step: CacheRead, state: State) -> State:
         layouts={**state.layouts, copy.name: Layout.packed(copy.dims)},
         stages={**state.stages, reader.tensor.name: (*state.stages.get(reader.tensor.name, ()), copy)},
     )
-    result = compute_at(ComputeAt(copy.name, _owner(step.op, step.loop, state), step.loop), result)
+    result = compute_at(ComputeAt(copy.name, owner, step.loop), result)
+    made = state.nests[source.name].around if source.name in state.attached else ()
+    if result.nests[copy.name].around[: len(made)] != made:
+        raise ScheduleError(f"{where}: '{source.name}' is computed at a loop further inside")
     return set_scope(SetScope(copy.name, "scratch"), result)
+
+
+def _check_copied(where: str, nest: LoopNest, source: Tensor, loop: str, owner: str) -> None:
+    """The copy is there where the operator reads it, and is no index, for those are checked before the launch."""
+    body = nest.tensor.body
+    assert body is not None
+    for access in accesses_of(nest.tensor):
+        if any(_reads(index, source) for index in access.indices):
+            raise ScheduleError(f"{where}: '{nest.name}' reads an index from it")
+    if owner != nest.name:
+        return
+    reductions = reductions_of(body)
+    outside = substitute(body, {r: constant(0, r.dtype) for r in reductions})
+    place = nest.position(loop, "cache_read")
+    if any(leaf.reduction for leaf in nest.leaves[: place + 1]) and _reads(outside, source):
+        raise ScheduleError(
+            f"{where}: '{nest.name}' also reads it after its reduction, which may have no iterations"
+        )
+
+
+def _reads(e: Expr, source: Tensor) -> bool:
+    return any(isinstance(n, Access) and n.tensor.name == source.name for n in walk(e))
 
 
 def _owner(op: str, loop: str, state: State) -> str:

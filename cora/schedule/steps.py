@@ -386,6 +386,24 @@ class Tensorize:
     loop: str
 
 
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Run the iterations of `loop` at once on a GPU: one per block of the grid, or one per thread of a block.
+
+    axis: blockIdx.x, .y or .z, or threadIdx.x, .y or .z.
+
+    before: for i in 0..n: body(i)        after: body(blockIdx.x), launched with n blocks in that direction
+
+    The loops over blocks are the outermost and their extents depend on no loop: the host launches as many blocks as
+    there are iterations (none: no launch). The extent of a loop over threads is constant. A reduction loop may be bound
+    to threadIdx.x: each thread reduces its part, then the threads combine theirs.
+    """
+
+    op: str
+    loop: str
+    axis: Literal["blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z"]
+
+
 TAILS: tuple[str, ...] = get_args(Tail)
 
 Step: TypeAlias = (
@@ -414,6 +432,7 @@ Step: TypeAlias = (
     | SplitDim
     | FuseDims
     | HoistLoads
+    | Bind
 )
 
 _BY_NAME = {kind.__name__: kind for kind in get_args(Step)}

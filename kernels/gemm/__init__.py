@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from cora.kernels.blocking import Blocking
-from cora.kernels.gemm import schedules
+from cora.kernels.gemm import cuda, schedules
 from cora.kernels.gemm.linear import linear
 from cora.kernels.gemm.storage import Storage
 from cora.kernels.gemm.vgemm import vgemm
@@ -19,13 +19,19 @@ VGEMM = Recipe(
         {
             "llvm": MappingProxyType(
                 {
-                    "tiled": Variant(schedules.tiled, "balanced tiles of micro-kernels, shared by cost"),
+                    "tiled": Variant(
+                        schedules.tiled, "balanced tiles of micro-kernels along copied panels, shared by cost"
+                    ),
+                    "uncopied": Variant(schedules.uncopied, "the same, operands where they are"),
                     "unsplit_unbalanced": Variant(schedules.unsplit_unbalanced, "tiles, the last one short"),
                     "split_unbalanced": Variant(schedules.split_unbalanced, "full tiles and the rest apart"),
                     "split_balanced": Variant(schedules.split_balanced, "the same, shared by cost"),
                     "generated": Variant(schedules.generated, "vector code of the compiler's own"),
                 }
-            )
+            ),
+            "cuda": MappingProxyType(
+                {"tiles": Variant(cuda.tiles, "tiles in shared memory, one grid for all products")}
+            ),
         }
     ),
 )
@@ -38,10 +44,16 @@ LINEAR = Recipe(
         {
             "llvm": MappingProxyType(
                 {
-                    "tiled": Variant(schedules.tokens, "balanced tiles of micro-kernels over all tokens"),
+                    "prepacked": Variant(
+                        schedules.tokens_prepacked, "balanced tiles of micro-kernels, W in panels"
+                    ),
+                    "tiled": Variant(schedules.tokens, "the same, W by rows"),
                     "generated": Variant(schedules.tokens_generated, "vector code of the compiler's own"),
                 }
-            )
+            ),
+            "cuda": MappingProxyType(
+                {"tiles": Variant(cuda.tokens, "tiles in shared memory, within each sequence")}
+            ),
         }
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from cora.kernels.registry import Recipe, Variant
-from cora.kernels.triangular import schedules
+from cora.kernels.triangular import cuda, schedules
 from cora.kernels.triangular.banded import banded_matmul
 from cora.kernels.triangular.elementwise import tradd, triangle_elementwise, trmul
 from cora.kernels.triangular.trmm import Triangle, trmm
@@ -14,7 +14,10 @@ _FLAT = MappingProxyType(
     {
         "llvm": MappingProxyType(
             {"flat": Variant(schedules.flat, "one loop over the packed numbers, in vectors")}
-        )
+        ),
+        "cuda": MappingProxyType(
+            {"flat": Variant(cuda.flat, "one loop over the packed numbers, four a thread")}
+        ),
     }
 )
 _ROWS = MappingProxyType(
@@ -24,7 +27,8 @@ _ROWS = MappingProxyType(
                 "rows": Variant(schedules.rows, "rows in panels of vectors, shared by cost"),
                 "rows_unbalanced": Variant(schedules.rows_unbalanced, "the same, rows in equal numbers"),
             }
-        )
+        ),
+        "cuda": MappingProxyType({"rows": Variant(cuda.rows, "a thread for each element")}),
     }
 )
 
@@ -40,7 +44,8 @@ TRMM = Recipe(
                     "tiled_unbalanced": Variant(schedules.tiled_unbalanced, "the same, in equal numbers"),
                     **_ROWS["llvm"],
                 }
-            )
+            ),
+            "cuda": _ROWS["cuda"],
         }
     ),
 )

@@ -133,8 +133,9 @@ class _Run:
 
     def _plan(self, kernel: Kernel, threads: int) -> cora.Plan:
         named: dict[str, Any] = {n: v for n, v in self.sizes.items() if n in kernel.size_names}
-        named |= {n: v for n, v in self.lengths.items() if n in kernel.length_domains}
-        return cora.plan(kernel, threads=threads, **named, **self.permutations)
+        arrays = {**self.lengths, **self.permutations}  # of these a kernel may need some only
+        named |= {n: v for n, v in arrays.items() if n in kernel.length_domains}
+        return cora.plan(kernel, threads=threads, **named)
 
     def _outputs(self, kernel: Kernel, plan: cora.Plan, side: Literal["begin", "end"]) -> list[RaggedArray]:
         """The outputs, written over garbage; inputs have garbage in their padding.

@@ -131,7 +131,8 @@ class Schedules:
         loops = [(nest.name, leaf.name) for nest in readers for leaf in nest.leaves if not leaf.reduction]
         if loops:
             consumer, loop = self.choices.pick(loops)
-            self._try(f'compute_at("{name}", "{consumer}", "{loop}")')
+            if self._try(f'compute_at("{name}", "{consumer}", "{loop}")') and self.choices.chance(40):
+                self._try(f'set_scope("{name}", "scratch")')
 
     def _try(self, step: str) -> bool:
         try:
@@ -163,7 +164,8 @@ class Schedules:
         if leaves:
             step = self.choices.pick(
                 [*3 * [self._split], *3 * [self._fuse], *2 * [self._reorder], *2 * [self._pad], self._bulk_pad,
-                 self._peel, self._remap, self._unroll, self._vectorize, self._parallel, self._tensorize]
+                 self._peel, self._remap, self._unroll, self._vectorize, self._parallel, self._tensorize,
+                 self._cache_read, self._cache_write, self._tile]
             )  # fmt: skip
             step(op, leaves)
 
@@ -225,6 +227,25 @@ class Schedules:
         constant = [leaf for leaf in leaves if isinstance(leaf.extent, Const)]
         if constant:
             self._try(f'unroll("{op}", "{self.choices.pick(constant).name}")')
+
+    def _cache_read(self, op: str, leaves: tuple[Leaf, ...]) -> None:
+        body = self.schedule.nest(op).tensor.body
+        read = tensors_of(body) if body is not None else ()
+        if read:
+            tensor, loop = self.choices.pick(read).name, self.choices.pick(leaves).name
+            copy = self.program.fresh("C")
+            if self._try(f'cache_read("{op}", "{tensor}", "{loop}", name="{copy}")') and self._leaves(copy):
+                self._step(copy)
+
+    def _cache_write(self, op: str, leaves: tuple[Leaf, ...]) -> None:
+        if any(leaf.reduction for leaf in leaves):
+            self._try(f'cache_write("{op}", "{self.choices.pick(leaves).name}")')
+
+    def _tile(self, op: str, leaves: tuple[Leaf, ...]) -> None:
+        if len(leaves) > 1:
+            place = self.choices.integer(0, len(leaves) - 2)
+            factors = self.choices.pick(FACTORS), self.choices.pick(FACTORS)
+            self._try(f'tile("{op}", ("{leaves[place].name}", "{leaves[place + 1].name}"), {factors})')
 
     def _vectorize(self, op: str, leaves: tuple[Leaf, ...]) -> None:
         if not leaves:

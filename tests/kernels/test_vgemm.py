@@ -152,10 +152,13 @@ def test_results_do_not_depend_on_workers_or_neighbours() -> None:
     assert np.array_equal(together, np.concatenate([run([e], 2) for e in (0, 1, 2)]))
 
 
-def test_no_loop_of_the_schedule_has_a_condition() -> None:
-    lowered = kernel_of("tiled").ir("lowered")
+def test_no_loop_has_a_condition_and_panels_are_copied() -> None:
+    lowered = kernel_of("uncopied").ir("lowered")
     assert "if " not in lowered
     assert "@ B[" in lowered
+    tiled = kernel_of("tiled").ir("lowered")
+    assert "@ panels[" in tiled
+    assert "if " not in tiled.partition("for ir")[2]
 
 
 def test_what_is_refused() -> None:

@@ -160,3 +160,53 @@ def test_fused_attention(causal: bool) -> None:
         s = s.vectorize(t[name], keys)
     kernel = check(s, [Q, K, V])
     assert kernel.ir("lowered").count("# tile") == 2
+
+
+def test_scratch_of_a_scalar_and_of_split_storage() -> None:
+    k = cora.Dim("k", 5)
+    source, scale = cora.placeholder("source", [k]), cora.placeholder("scale", [])
+    half = cora.compute("half", [], scale[()] * 0.5)
+    doubled = cora.compute("doubled", [k], source[k] * 2.0)
+    total = cora.compute("total", [k], doubled[k] + half[()])
+    s = cora.schedule(total).compute_at(half, total, k).set_scope(half, "scratch")
+    s = s.split_dim(doubled, k, 2).compute_at(doubled, total, k).set_scope(doubled, "scratch")
+    x = np.arange(5, dtype=np.float32)
+    out = cora.build(s.parallel(total, k), settings=SETTINGS)(x, np.array(3.0, np.float32))
+    assert out.to_list() == (2 * x + 1.5).tolist()
+
+
+def test_what_cannot_be_copied() -> None:
+    index = cora.placeholder("index", [batch], "int32")
+    gathered = cora.compute("gathered", [batch], cora.sum(A[batch, i], over=i) + A[batch, index[batch]])
+    s = cora.schedule(gathered)
+    with pytest.raises(cora.ScheduleError, match="reads an index from it"):
+        s.cache_read(gathered, index, batch)
+    with pytest.raises(cora.ScheduleError, match="also reads it after its reduction"):
+        s.cache_read(gathered, A, i)
+    once = cora.compute("once", [batch, i], A[batch, i] * 2.0)
+    twice = cora.compute("twice", [batch, i], once[batch, i] + 1.0)
+    s = cora.schedule(twice).compute_at(once, twice, i)
+    with pytest.raises(cora.ScheduleError, match="'once' is computed at a loop further inside"):
+        s.cache_read(twice, once, batch)
+
+
+def test_loops_of_a_stage_are_not_named_like_loops_around_it() -> None:
+    s = cora.schedule(C).split(C, j, 32, names=("jp", "jv")).reorder(C, "jp", i, "jv", k)
+    s = s.cache_read(C, Y, "jp", "own")
+    with pytest.raises(cora.ScheduleError, match="'own' has a loop 'jp' already"):
+        s.split("own", j, 8, names=("jp", "place"))
+
+
+def test_a_copy_in_panels() -> None:
+    """The storage of a copy is split: rows of a panel are adjacent, whatever the matrix."""
+    s = (
+        cora.schedule(C)
+        .split(C, j, 32, names=("jp", "jv"))
+        .split(C, "jp", 2, names=("jc", "jr"), tail="balanced")
+    )
+    s = s.split(C, i, 6, names=("it", "ir"), tail="balanced")
+    s = s.reorder(C, "jc", "it", "jr", "ir", "jv", k).tensorize(C, "ir")
+    s = s.fuse(C, batch, "jc", name="block").cache_read(C, Y, "block", "panels")
+    s = s.split_dim("panels", j, 32, names=("po", "pi")).reorder_dims("panels", batch, "po", k, "pi")
+    s = s.split("panels", j, 32, names=("po", "pi")).vectorize("panels", "pi", 16)
+    check(s.parallel(C, "block"), [X, Y])

@@ -49,6 +49,14 @@ def test_one_of_two_dims_in_chunks(over: cora.Dim) -> None:
     check(cora.schedule(BOTH).rfactor(BOTH, over, 3), X)
 
 
+def test_a_condition_around_the_reduction_protects_what_it_reads() -> None:
+    before = cora.sum(X[batch, i - 1, h, j], over=j)
+    shifted = cora.compute("shifted", [batch, i, h], cora.where(i > 0, before, -1.0))
+    check(cora.schedule(shifted).rfactor(shifted, j, 8), X)
+    text = cora.build(cora.schedule(MEAN).rfactor(MEAN, i, 8), settings=SETTINGS).ir("lowered")
+    assert text.count("where(") == 1  # of the empty row, in the combining stage alone
+
+
 def test_after_inlining() -> None:
     check(cora.schedule(z).inline(e).rfactor(z, j, 8).vectorize("z_partial", "j_i", 8), X)
 
