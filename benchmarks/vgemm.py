@@ -33,7 +33,7 @@ from benchmarks.products import (
     wrong_elements,
 )
 from benchmarks.results import write_results
-from cora.kernels.gemm import LINEAR, VGEMM, Storage
+from cora.kernels.gemm import LINEAR, VGEMM, Storage, suited
 
 EXPERIMENT = "vgemm"
 OWN = "cora"
@@ -126,6 +126,11 @@ def _product(variant: str | None = None, padded: bool = False) -> cora.Kernel:
     return VGEMM.build(variant=variant, settings=UNCACHED, schedule={"storage": Storage(padded=padded)})
 
 
+def _suited(batch: Batch, threads: int) -> cora.Kernel:
+    """The kernel that the library's own rule names."""
+    return _product(suited(**batch.lengths, workers=threads))
+
+
 @cache
 def _layer(features_in: int, features_out: int, **definition: Any) -> cora.Kernel:
     given = {"features_in": features_in, "features_out": features_out, **definition}
@@ -133,9 +138,9 @@ def _layer(features_in: int, features_out: int, **definition: Any) -> cora.Kerne
 
 
 def _singles(record: Recorder, scale: Scale, threads: int) -> None:
-    kernel = _product()
     for m, n, k in scale.shapes:
         batch = Batch.random(((m, n, k),))
+        kernel = _suited(batch, threads)
         calls, results = _libraries(batch, threads, batched=False)
         _own(record, OWN, kernel, batch, threads, calls, results, f"{m}x{n}x{k}")
         record.compare(
@@ -146,7 +151,7 @@ def _singles(record: Recorder, scale: Scale, threads: int) -> None:
 def _batch(record: Recorder, dataset: str, size: int, scale: Scale, threads: int) -> None:
     batch = Batch.random(shapes_of(dataset, size))
     calls, results = _libraries(batch, threads, batched=True)
-    _own(record, OWN, _product(), batch, threads, calls, results, dataset)
+    _own(record, OWN, _suited(batch, threads), batch, threads, calls, results, dataset)
     torch = peers.padded_bmm()
     if peers.PaddedBmm.stored_bytes(batch.problems(batch.empty())) <= PADDED_BYTES:
         padded = _product(padded=True)
@@ -255,8 +260,8 @@ def _linear(record: Recorder, scale: Scale, threads: int, options: Options) -> N
 def _scaling(record: Recorder, scale: Scale, most: int) -> None:
     """The paper's Fig. 27: one batch on 1, 2, 4, ... threads."""
     batch = Batch.random(shapes_of("paper", scale.batches[-1] if len(scale.batches) < 5 else 32))
-    kernel = _product()
     for threads in dict.fromkeys([*(1 << n for n in range(most.bit_length()) if 1 << n < most), most]):
+        kernel = _suited(batch, threads)
         plan = cora.plan(kernel, threads=threads, **batch.lengths)
         call = kernel_call(kernel, plan, {"A": batch.left, "B": batch.right}, batch.empty())
         record.compare(
@@ -273,7 +278,7 @@ def _scaling(record: Recorder, scale: Scale, most: int) -> None:
 
 def _balance(record: Recorder, scale: Scale) -> None:
     """How even the shares of the workers are, from the plans alone."""
-    for variant in ("tiled", "unsplit_unbalanced", "split_balanced"):
+    for variant in ("tiled", "tiled_fine", "unsplit_unbalanced", "split_balanced"):
         kernel = _product(variant)
         for dataset in ("paper", "harsh"):
             for size in BALANCED:
@@ -348,7 +353,7 @@ def _report(record: Recorder, console: Console) -> None:
             f"geometric mean {geomean(values):.3f}"
         )
     console.print("where a library is faster: " + ("; ".join(slower) or "nowhere"))
-    balance = [r for r in record.rows if r.metric == "slowest_over_mean" and r.variant == "tiled"]
+    balance = [r for r in record.rows if r.metric == "slowest_over_mean" and r.variant == "tiled_fine"]
     for workers in WORKERS:
         found = [r.value for r in balance if r.threads == workers]
         console.print(f"balance at {workers} workers: slowest over mean {min(found):.3f} to {max(found):.3f}")

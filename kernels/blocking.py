@@ -19,9 +19,13 @@ class Blocking:
 
     rows: int = 6
     columns: int = 64
-    row_block: int = 768
-    column_block: int = 256
+    row_block: int = 1536
+    column_block: int = 512
     depth_block: int = 1020
 
 
 BLOCKING = Blocking()
+#: Smaller blocks: operands are copied more often, but more workers get equal shares.
+FINE = Blocking(row_block=192, column_block=128)
+#: Of a triangle: rows are not cut, since those with long sums come last.
+TRIANGLE = Blocking(row_block=1 << 20, column_block=256)

@@ -8,7 +8,7 @@ tiles `ir` of at most 6 rows; and inside the micro-kernel rows, columns and the 
 from __future__ import annotations
 
 import cora
-from cora.kernels.blocking import BLOCKING, Blocking
+from cora.kernels.blocking import BLOCKING, FINE, Blocking
 from cora.kernels.gemm.storage import Storage
 
 PACKED = Storage()
@@ -32,6 +32,11 @@ def tiled(C: cora.Tensor, *, storage: Storage = PACKED, blocking: Blocking = BLO
     order = ("p", "pb", "pl") if storage.vectors_adjacent else ("pb", "p", "pl")
     s = s.reorder("panels", *order).vectorize("panels", "pl", 64 if storage.vectors_adjacent else 16)
     return s.parallel(C, "block")
+
+
+def tiled_fine(C: cora.Tensor, *, storage: Storage = PACKED) -> cora.Schedule:
+    """`tiled` in smaller blocks: for few products on several workers."""
+    return tiled(C, storage=storage, blocking=FINE)
 
 
 def uncopied(C: cora.Tensor, *, storage: Storage = PACKED, blocking: Blocking = BLOCKING) -> cora.Schedule:

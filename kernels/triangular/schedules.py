@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import cora
-from cora.kernels.blocking import BLOCKING, Blocking
+from cora.kernels.blocking import FINE, TRIANGLE, Blocking
 from cora.kernels.triangular.trmm import Triangle
 
 LOWER = Triangle()
@@ -17,7 +17,7 @@ def flat(C: cora.Tensor) -> cora.Schedule:
     return s.parallel(C, "flat_o")
 
 
-def tiled(C: cora.Tensor, *, triangle: Triangle = LOWER, blocking: Blocking = BLOCKING) -> cora.Schedule:
+def tiled(C: cora.Tensor, *, triangle: Triangle = LOWER, blocking: Blocking = TRIANGLE) -> cora.Schedule:
     """A triangle from the left: tiles of micro-kernels along panels of B, whose depth ends at the diagonal.
 
     Blocks of columns and of rows are shared by cost. A triangle from the right has no such tiles: its sums end at
@@ -26,10 +26,15 @@ def tiled(C: cora.Tensor, *, triangle: Triangle = LOWER, blocking: Blocking = BL
     return _tiled(C, triangle, blocking, "cost")
 
 
+def tiled_fine(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
+    """`tiled` in smaller blocks: for a small triangle on several workers."""
+    return _tiled(C, triangle, FINE, "cost")
+
+
 def tiled_unbalanced(
-    C: cora.Tensor, *, triangle: Triangle = LOWER, blocking: Blocking = BLOCKING
+    C: cora.Tensor, *, triangle: Triangle = LOWER, blocking: Blocking = FINE
 ) -> cora.Schedule:
-    """The same, with blocks in equal numbers: the last worker gets the longest sums."""
+    """`tiled_fine` with blocks in equal numbers: the last worker gets the longest sums."""
     return _tiled(C, triangle, blocking, "count")
 
 
