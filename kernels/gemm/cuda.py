@@ -74,9 +74,9 @@ def _wide(s: cora.Schedule, rows: str, columns: str) -> cora.Schedule:
 
 def _narrow(s: cora.Schedule, rows: str, columns: str) -> cora.Schedule:
     """Copies element by element, for rows that begin anywhere."""
-    s = s.split("a_tile", "p", DEPTH, names=("po", "px")).split("a_tile", rows, THREADS, names=("ro", "ry"))
-    s = s.bind("a_tile", "ry", "threadIdx.y").bind("a_tile", "px", "threadIdx.x")
-    s = s.split("b_tile", columns, THREADS, names=("jo", "jx")).split(
-        "b_tile", "p", DEPTH, names=("po", "py")
+    s = s.split("a_tile", "p", DEPTH, names=("ak", "ax")).split("a_tile", rows, THREADS, names=("ao", "ay"))
+    s = s.bind("a_tile", "ay", "threadIdx.y").bind("a_tile", "ax", "threadIdx.x")
+    s = s.split("b_tile", columns, THREADS, names=("bo", "bx")).split(
+        "b_tile", "p", DEPTH, names=("bk", "by")
     )
-    return s.bind("b_tile", "jx", "threadIdx.x").bind("b_tile", "py", "threadIdx.y")
+    return s.bind("b_tile", "bx", "threadIdx.x").bind("b_tile", "by", "threadIdx.y")

@@ -156,17 +156,3 @@ def test_a_loop_with_a_stage_that_has_loops_cannot_run_in_lanes() -> None:
 def test_stages_go_to_json_and_back() -> None:
     s = default_schedule(cora.schedule(P))
     assert cora.from_json([P], s.to_json()) == s
-
-
-def test_loops_of_a_stage_may_be_called_like_those_around_it() -> None:
-    """Variables are told apart by their names: the inner loop must not capture the outer one's."""
-    M = cora.size("M")
-    batch = cora.Dim("batch", M)
-    pos = cora.Dim("pos", cora.lengths("lens", batch)[batch])
-    A = cora.placeholder("A", [batch, pos])
-    O = cora.compute("O", [batch, pos], A[batch, pos] + 1)  # noqa: E741
-    s = cora.schedule(O).split(O, pos, 8).cache_read(O, A, "pos_o", name="copy")
-    s = s.split("copy", pos, 4)
-    assert [leaf.name for leaf in s.nest("copy").leaves] == ["pos_o", "pos_i"]
-    a = cora.ragged([list(range(21)), [], [5]], A)
-    assert cora.build(s)(a).to_list() == cora.build(O)(a).to_list()
