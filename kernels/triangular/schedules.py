@@ -83,9 +83,8 @@ def _tiled(
     s = s.split(C, "ii", blocking.rows, names=("ir", "iv"), tail="balanced")
     s = s.reorder(C, "jc", "ic", "pc", "ir", "jr", "iv", "jv", "pv").tensorize(C, "iv")
     s = s.fuse(C, "jc", "ic", name="block")
-    if (
-        triangle.unit
-    ):  # B is also what the diagonal gives, and of that no block of the sum needs the same rows
+    # In a unit triangle the diagonal reads B as well, in rows that no block of the sum needs.
+    if triangle.unit or not copied:
         return s.parallel(C, "block", balance=balance)
     s = s.cache_read(C, "B", "pc", "panels")
     s = s.split_dim("panels", "y", blocking.columns, names=("pb", "pl"))

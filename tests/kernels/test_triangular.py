@@ -86,6 +86,13 @@ def test_the_suited_variant() -> None:
     assert suited(1000, 300, workers=8) == "tiled_fine"
 
 
+def test_what_is_copied() -> None:
+    tiled, uncopied = (trmm_kernel(v, Triangle()).ir("lowered") for v in ("tiled", "uncopied"))
+    assert "@ panels[" in tiled
+    assert "@ B[" in uncopied
+    assert "at most" in tiled  # the depth of a tile grows from row to row
+
+
 def test_alpha() -> None:
     for triangle in (Triangle(), Triangle("right", "upper", unit=True)):
         check_trmm(trmm_kernel("tiled", triangle, alpha=True), triangle, 30, 70, alpha=-1.5)
