@@ -10,7 +10,7 @@ from cora.kernels.triangular.trmm import Triangle
 
 LOWER = Triangle()
 #: So many numbers of B stay in a core's own cache, and are not worth a copy.
-CACHED = 1 << 16
+CACHED = 1 << 18
 
 
 def flat(C: cora.Tensor) -> cora.Schedule:

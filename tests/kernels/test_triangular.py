@@ -81,8 +81,8 @@ def test_variants_of_trmm(variant: str) -> None:
 
 
 def test_the_suited_variant() -> None:
-    assert [suited(n, n) for n in (128, 256, 512)] == ["uncopied", "uncopied", "tiled"]
-    assert [suited(n, n, workers=2) for n in (512, 777, 8192)] == ["tiled", "tiled", "tiled"]
+    assert [suited(n, n) for n in (128, 256, 512)] == ["uncopied", "uncopied", "uncopied"]
+    assert [suited(n, n, workers=2) for n in (777, 1024, 8192)] == ["tiled", "tiled", "tiled"]
     assert suited(1000, 300, workers=8) == "tiled_fine"
 
 
