@@ -27,7 +27,7 @@ from benchmarks.products import (
     wrong_elements,
 )
 from benchmarks.results import write_results
-from cora.kernels.triangular import TRMM, Triangle
+from cora.kernels.triangular import TRMM, Triangle, suited
 
 EXPERIMENT = "trmm"
 OWN = "cora"
@@ -35,8 +35,15 @@ OWN = "cora"
 STRMM = ("openblas_strmm", "mkl_strmm")
 SGEMM = ("openblas_sgemm", "mkl_sgemm")
 DENSE, PACKED = Triangle(), Triangle(storage="packed")
-#: Schedules beside the one to use, and the largest n they are measured at.
-VARIANTS = {"tiled_fine": 8192, "tiled_unbalanced": 8192, "rows": 1024, "rows_unbalanced": 1024}
+#: The schedules, and the largest n they are measured at.
+VARIANTS = {
+    "tiled": 8192,
+    "tiled_fine": 8192,
+    "uncopied": 1024,
+    "tiled_unbalanced": 8192,
+    "rows": 1024,
+    "rows_unbalanced": 1024,
+}
 WORKERS = (2, 8, 64)
 
 
@@ -58,18 +65,21 @@ def run(options: Options, console: Console) -> bool:
     for line in peers.absent():
         console.print(line)
     record = Recorder(EXPERIMENT)
-    kernels = {
-        OWN: TRMM.build(settings=UNCACHED),
-        "cora_packed": TRMM.build(
-            settings=UNCACHED, definition={"storage": "packed"}, schedule={"triangle": PACKED}
-        ),
-        **{v: TRMM.build(variant=v, settings=UNCACHED) for v in VARIANTS},
+    kernels = {v: TRMM.build(variant=v, settings=UNCACHED) for v in VARIANTS}
+    packed = {
+        v: TRMM.build(
+            variant=v, settings=UNCACHED, definition={"storage": "packed"}, schedule={"triangle": PACKED}
+        )
+        for v in ("tiled", "tiled_fine", "uncopied")
     }
     thread_counts = sorted({1, options.threads})
     for threads in thread_counts:
         for n in scale.sizes:
-            _size(record, kernels, n, scale, threads)
-    for variant in (OWN, "tiled_fine", "tiled_unbalanced"):
+            chosen = suited(n, n, threads)
+            own = {OWN: kernels[chosen], "cora_packed": packed[chosen]}
+            others = {v: kernel for v, kernel in kernels.items() if v != chosen and n <= VARIANTS[v]}
+            _size(record, {**own, **others}, n, scale, threads)
+    for variant in ("tiled", "tiled_fine", "tiled_unbalanced"):
         for n in scale.sizes:
             plan = cora.plan(kernels[variant], n=n, width=n, threads=1)
             for workers in WORKERS:
@@ -99,8 +109,6 @@ def _size(record: Recorder, kernels: dict[str, cora.Kernel], n: int, scale: Scal
     expected = np.tril(T) @ B
     calls: dict[str, Callable[[], object]] = {}
     for variant, kernel in kernels.items():
-        if n > VARIANTS.get(variant, n):
-            continue
         plan = cora.plan(kernel, n=n, width=n, threads=threads)
         out = np.full((n, n), np.nan, np.float32)
         triangle = packed if variant == "cora_packed" else T
@@ -176,7 +184,10 @@ def _report(record: Recorder, thread_counts: list[int], scale: Scale, console: C
     console.print("where a library is faster: " + ("; ".join(slower) or "nowhere"))
     for workers in WORKERS:
         even = [
-            min(record.value(v, "square", n, workers, "slowest_over_mean") or 0 for v in (OWN, "tiled_fine"))
+            min(
+                record.value(v, "square", n, workers, "slowest_over_mean") or 0
+                for v in ("tiled", "tiled_fine")
+            )
             for n in scale.sizes
         ]
         console.print(

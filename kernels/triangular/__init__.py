@@ -8,6 +8,7 @@ from cora.kernels.registry import Recipe, Variant
 from cora.kernels.triangular import cuda, schedules
 from cora.kernels.triangular.banded import banded_matmul
 from cora.kernels.triangular.elementwise import tradd, triangle_elementwise, trmul
+from cora.kernels.triangular.schedules import suited
 from cora.kernels.triangular.trmm import Triangle, trmm
 
 _FLAT = MappingProxyType(
@@ -42,6 +43,7 @@ TRMM = Recipe(
                 {
                     "tiled": Variant(schedules.tiled, "balanced tiles of micro-kernels, shared by cost"),
                     "tiled_fine": Variant(schedules.tiled_fine, "the same in smaller blocks"),
+                    "uncopied": Variant(schedules.uncopied, "tiles along B where it is"),
                     "tiled_unbalanced": Variant(
                         schedules.tiled_unbalanced, "smaller blocks in equal numbers"
                     ),
@@ -70,6 +72,7 @@ __all__ = [
     "TRMUL",
     "Triangle",
     "banded_matmul",
+    "suited",
     "tradd",
     "triangle_elementwise",
     "trmm",

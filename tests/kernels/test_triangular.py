@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cora
-from cora.kernels.triangular import BANDED, ELEMENTWISE, TRADD, TRMM, TRMUL, Triangle
+from cora.kernels.triangular import BANDED, ELEMENTWISE, TRADD, TRMM, TRMUL, Triangle, suited
 from tests.kernels.arrays import assert_product
 
 TRIANGLES = [
@@ -78,6 +78,19 @@ def test_variants_of_trmm(variant: str) -> None:
         for n, width in SHAPES:
             check_trmm(kernel, triangle, n, width)
         check_trmm(kernel, triangle, 257, 96, threads=5)
+
+
+def test_the_suited_variant() -> None:
+    assert [suited(n, n) for n in (128, 256, 512)] == ["uncopied", "uncopied", "uncopied"]
+    assert [suited(n, n, workers=2) for n in (777, 1024, 8192)] == ["tiled", "tiled", "tiled"]
+    assert suited(1000, 300, workers=8) == "tiled_fine"
+
+
+def test_what_is_copied() -> None:
+    tiled, uncopied = (trmm_kernel(v, Triangle()).ir("lowered") for v in ("tiled", "uncopied"))
+    assert "@ panels[" in tiled
+    assert "@ B[" in uncopied
+    assert "at most" in tiled  # the depth of a tile grows from row to row
 
 
 def test_alpha() -> None:
