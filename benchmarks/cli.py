@@ -1,4 +1,4 @@
-"""The command line: `python -m benchmarks demo|foundation|loadhoist|opsplit|cuda_resources|all|list`."""
+"""The command line: `python -m benchmarks demo|foundation|...|all|list`."""
 
 from __future__ import annotations
 
@@ -51,6 +51,9 @@ EXPERIMENTS = (
     Experiment(
         "loadhoist", "what ragged loops and storage cost at equal lengths, and what hoisting gives back"
     ),
+    Experiment("vgemm", "batches of products of many shapes, and linear layers, against BLAS libraries"),
+    Experiment("trmm", "a triangular matrix times a dense one, against strmm and dense products"),
+    Experiment("taco", "triangles as ragged tensors and as sparse matrices: trmm, tradd, trmul"),
     Experiment("opsplit", "operation splitting and horizontal fusion of the products of attention"),
 )
 

@@ -38,12 +38,12 @@ class Place:
     """
 
     layout: Layout
-    origin: tuple[Expr, ...] = ()
+    origin: tuple[Expr, ...] | None = None
     worker: tuple[Expr, ...] = ()
 
     def indices(self, indices: Sequence[Expr]) -> tuple[Expr, ...]:
         """The indices into the layout of an element with the given indices of the tensor."""
-        if not self.worker:
+        if self.origin is None:
             return tuple(indices)
         moved = (simplify(i - o) for i, o in zip(indices, self.origin, strict=True))
         return (*self.worker, *moved)
@@ -54,12 +54,12 @@ class Place:
 
     def begin(self, k: int) -> Expr:
         """The first index of dim `k` of the tensor that is stored."""
-        return self.origin[k] if self.worker else ZERO
+        return ZERO if self.origin is None else self.origin[k]
 
     def end(self, k: int, indices: Sequence[Expr]) -> Expr:
         """One more than the last index of dim `k` of the tensor that is stored."""
         extent = self.layout.extent(k + len(self.worker), self.indices(indices))
-        return simplify(self.origin[k] + extent) if self.worker else extent
+        return extent if self.origin is None else simplify(self.origin[k] + extent)
 
 
 def place_of(nest: LoopNest, layout: Layout, *, gpu: bool = False) -> Place:

@@ -16,6 +16,7 @@ from cora.prove import Context, Range
 from cora.prove.logic import negate
 from cora.schedule.balance import WORKERS, work_share, worker_of
 from cora.schedule.nest import Leaf, LoopNest
+from cora.schedule.threads import is_bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,11 @@ class Loops:
         return For(worker, ZERO, WORKERS, LoopKind.PARALLEL, share)
 
     def _versions(self, leaf: Leaf, begin: Expr, end: Expr, kind: LoopKind, body: Stmt) -> Stmt:
-        """The loop from `begin` to `end`, with code of its own where the leaf asks for that."""
-        if kind is LoopKind.VECTOR:
+        """The loop from `begin` to `end`, with code of its own where the leaf asks for that.
+
+        Lanes run in lock step, and so do the threads of a GPU: they get the code for all cases.
+        """
+        if kind is LoopKind.VECTOR or is_bound(leaf):
             return For(leaf.var, begin, end, kind, body)
         if leaf.when:
             case = conjunction(list(leaf.when))

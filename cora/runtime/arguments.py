@@ -86,8 +86,7 @@ def imported(slot: Slot, value: Any) -> Any:
 @lru_cache(maxsize=256)
 def _equal_layouts(a: Layout, b: Layout) -> bool:
     """Whether elements lie in the same places."""
-    plain = all(x.is_packed and x.is_row_major for x in (a, b))
-    return a == b or (plain and a.dims == b.dims)
+    return a == b or a.plain == b.plain
 
 
 def _same_batch(name: str, array: RaggedArray, plan: Plan) -> None:

@@ -23,4 +23,9 @@ def bind(step: Bind, nest: LoopNest) -> LoopNest:
         raise ScheduleError(
             f"bind: loop '{taken[0]}' around or in '{nest.tensor.name}' is bound to {step.axis} already"
         )
+    if nest.leaves[place].overlaps:
+        raise ScheduleError(
+            f"bind: several iterations of '{step.loop}' compute the same elements (tail 'shifted'), and two threads "
+            "would write them at once"
+        )
     return check_kinds(nest.with_leaf(place, replace(nest.leaves[place], kind=kind)), "bind")

@@ -287,8 +287,10 @@ class State:
                 raise ScheduleError(f"{where}: its loops down to it cannot change")
             if len(scope) > len(nest.scope) - nest.tile:
                 raise ScheduleError(f"{where}: a micro-kernel cannot run it")
-            if attached.leaves and any(leaf.kind is LoopKind.VECTOR for leaf in scope):
-                raise ScheduleError(f"{where}: that cannot run in lanes, for '{name}' has loops of its own")
+            if any(leaf.kind is LoopKind.VECTOR for leaf in scope):
+                reason = "is scratch, one for all lanes" if attached.scratch else "has loops of its own"
+                if attached.scratch or attached.leaves:
+                    raise ScheduleError(f"{where}: that cannot run in lanes, for '{name}' {reason}")
             result = result.with_nest(replace(attached, around=scope))
         return result
 

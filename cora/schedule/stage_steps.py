@@ -131,6 +131,10 @@ def set_scope(step: SetScope, state: State) -> State:
             f"set_scope of '{step.op}': only what is computed inside a loop of its consumer can be scratch; "
             "compute_at first"
         )
+    if step.scope == "scratch" and any(leaf.kind is LoopKind.VECTOR for leaf in nest.around):
+        raise ScheduleError(
+            f"set_scope of '{step.op}': a loop around it runs in lanes, which would share the scratch"
+        )
     return state.with_nest(replace(nest, scratch=step.scope == "scratch"))
 
 
@@ -144,9 +148,6 @@ def cache_read(step: CacheRead, state: State) -> State:
     if not reads:
         read = ", ".join(dict.fromkeys(a.tensor.name for a in accesses_of(nest.tensor)))
         raise ScheduleError(f"{where}: '{step.op}' reads {read or 'nothing'}")
-    indices = (i for a in accesses_of(nest.tensor) for i in a.indices)
-    if any(isinstance(n, Access) and n.tensor.name == step.tensor for i in indices for n in walk(i)):
-        raise ScheduleError(f"{where}: its values are indices, which are checked before the launch")
     source = reads[0].tensor
     owner = _owner(step.op, step.loop, state)
     _check_copied(where, nest, source, step.loop, owner)
@@ -166,12 +167,9 @@ def cache_read(step: CacheRead, state: State) -> State:
 
 
 def _check_copied(where: str, nest: LoopNest, source: Tensor, loop: str, owner: str) -> None:
-    """The copy is there where the operator reads it, and is no index, for those are checked before the launch."""
+    """The copy must be there where the operator reads it."""
     body = nest.tensor.body
     assert body is not None
-    for access in accesses_of(nest.tensor):
-        if any(_reads(index, source) for index in access.indices):
-            raise ScheduleError(f"{where}: '{nest.name}' reads an index from it")
     if owner != nest.name:
         return
     reductions = reductions_of(body)

@@ -334,9 +334,7 @@ class RaggedArray:
         )
 
     def _rows(self, canonical: Layout, leading: int) -> Iterator[Values]:
-        layout, batch = self.layout, self.batch
-        if layout.is_packed and layout.is_row_major:
-            layout = canonical
+        layout, batch = self.layout.plain, self.batch
         own = None if layout.relations else leading_dims(layout)
         elements: Values
         if own == 1 and layout.order[0] == 0:

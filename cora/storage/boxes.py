@@ -133,7 +133,7 @@ def stored_size(layout: Layout, batch: Batch) -> int:
 
 def flat_offsets(layout: Layout, sizes: Mapping[str, int], lengths: Mapping[str, Lengths]) -> _Column:
     """The position of every valid element, in row-major order of the indices."""
-    batch = Batch(sizes, lengths)
+    batch, layout = Batch(sizes, lengths), layout.plain
     if layout.relations:
         return _join(list(_offset_grids(layout, batch)), np.int64)
     leading = leading_dims(layout)
@@ -164,6 +164,7 @@ def gather(layout: Layout, batch: Batch, values: Values) -> Values:
 
     A view of the buffer where it holds just that, a copy otherwise.
     """
+    layout = layout.plain
     if layout.is_packed and layout.is_row_major:
         return values
     if layout.relations:
@@ -178,6 +179,7 @@ def gather(layout: Layout, batch: Batch, values: Values) -> Values:
 
 def scatter(layout: Layout, batch: Batch, elements: Values, values: Values) -> None:
     """Store `elements`, in row-major order of the indices, into a flat buffer; padding is untouched."""
+    layout = layout.plain
     if layout.is_packed and layout.is_row_major:
         values[:] = elements
         return

@@ -176,6 +176,14 @@ class Layout(Node):
         return layout
 
     @property
+    def plain(self) -> Layout:
+        """A layout of the same dims that stores every element in the same place: without relations, if there is one.
+
+        Blocks that lie one behind another are a padded dim, and dims that are fused alone are stored as without.
+        """
+        return _plain(self) or self
+
+    @property
     def axes(self) -> tuple[Dim, ...]:
         """What the dims have become, as dims."""
         return self.stored.dims
@@ -320,6 +328,37 @@ def _inner(layout: Layout) -> Layout:
         return layout
     refined = _refined(layout)
     return Layout(refined.dims, refined.pads, layout.order, layout.relations[1:])
+
+
+@lru_cache(maxsize=1024)
+def _plain(layout: Layout) -> Layout | None:
+    """The layout without relations that stores the same, if there is one: they are undone, the last one first."""
+    names = list(layout.stored_names)
+    fused = any(isinstance(relation, FuseAxes) for relation in layout.relations)
+    pads = {d.name: pad for d, pad in zip(layout.dims, layout.pads, strict=True)}
+    for relation in layout.relations:
+        pads |= relation.made
+    if fused and any(pad.to_max for pad in pads.values()):
+        return None  # the longest of fused rows is that of those with entries
+    for relation in reversed(layout.relations):
+        made = list(relation.made)
+        place = names.index(made[0])
+        if names[place : place + len(made)] != made:
+            return None
+        match relation:
+            case SplitAxis(axis=axis, factor=factor, outer=outer, inner=inner):
+                own, whole = pads[axis].multiple, factor * pads[outer].multiple
+                if pads[outer].to_max or factor % pads[inner].multiple or (own % whole and whole % own):
+                    return None
+                pads[axis] = Pad(max(own, whole), pads[axis].to_max)
+            case FuseAxes(name=name) if pads[name].multiple > 1:
+                return None
+        names[place : place + len(made)] = relation.consumed
+    order = tuple(layout.position(name) for name in names)
+    try:
+        return Layout(layout.dims, tuple(pads[d.name] for d in layout.dims), order)
+    except UserError:  # blocks that are the same in all rows may lie outside what the dim depends on
+        return None
 
 
 @lru_cache(maxsize=1024)

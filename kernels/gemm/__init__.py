@@ -8,6 +8,7 @@ from cora.kernels.blocking import Blocking
 from cora.kernels.gemm import cuda, schedules
 from cora.kernels.gemm.linear import linear
 from cora.kernels.gemm.storage import Storage
+from cora.kernels.gemm.suited import suited
 from cora.kernels.gemm.vgemm import vgemm
 from cora.kernels.registry import Recipe, Variant
 
@@ -19,7 +20,11 @@ VGEMM = Recipe(
         {
             "llvm": MappingProxyType(
                 {
-                    "tiled": Variant(schedules.tiled, "balanced tiles of micro-kernels, shared by cost"),
+                    "tiled": Variant(
+                        schedules.tiled, "balanced tiles of micro-kernels along copied panels, shared by cost"
+                    ),
+                    "tiled_fine": Variant(schedules.tiled_fine, "the same in smaller blocks"),
+                    "uncopied": Variant(schedules.uncopied, "tiles along operands where they are"),
                     "unsplit_unbalanced": Variant(schedules.unsplit_unbalanced, "tiles, the last one short"),
                     "split_unbalanced": Variant(schedules.split_unbalanced, "full tiles and the rest apart"),
                     "split_balanced": Variant(schedules.split_balanced, "the same, shared by cost"),
@@ -41,7 +46,10 @@ LINEAR = Recipe(
         {
             "llvm": MappingProxyType(
                 {
-                    "tiled": Variant(schedules.tokens, "balanced tiles of micro-kernels over all tokens"),
+                    "prepacked": Variant(
+                        schedules.tokens_prepacked, "balanced tiles of micro-kernels, W in panels"
+                    ),
+                    "tiled": Variant(schedules.tokens, "the same, W by rows"),
                     "generated": Variant(schedules.tokens_generated, "vector code of the compiler's own"),
                 }
             ),
@@ -52,4 +60,4 @@ LINEAR = Recipe(
     ),
 )
 
-__all__ = ["LINEAR", "VGEMM", "Blocking", "Storage", "linear", "vgemm"]
+__all__ = ["LINEAR", "VGEMM", "Blocking", "Storage", "linear", "suited", "vgemm"]

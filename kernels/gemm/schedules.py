@@ -8,19 +8,49 @@ tiles `ir` of at most 6 rows; and inside the micro-kernel rows, columns and the 
 from __future__ import annotations
 
 import cora
-from cora.kernels.blocking import BLOCKING, Blocking
+from cora.kernels.blocking import BLOCKING, FINE, Blocking
 from cora.kernels.gemm.storage import Storage
 
 PACKED = Storage()
+#: Tokens of a linear layer that a worker takes at a time.
+TOKENS = 96
 
 
 def tiled(C: cora.Tensor, *, storage: Storage = PACKED, blocking: Blocking = BLOCKING) -> cora.Schedule:
-    """The schedule to use: blocks in near-equal parts, shared by cost; nothing is padded, no loop has a condition.
+    """The schedule to use: nothing is padded, no loop inside has a condition.
 
-    Where the vectors of the operand that is read in vectors do not lie together, it is `generated`.
+    The part of the operand that is read in vectors is copied into panels, in memory of the worker's own, before it is
+    used: rows of a panel are adjacent then, whatever the size and the order of the matrix.
+    """
+    s = _blocks(C, storage, blocking)
+    (rows, _), operand = _roles(storage), "A" if storage.swapped else "B"
+    columns = "j" if rows == "i" else "i"
+    s = s.cache_read(C, operand, "pc", "panels")
+    s = s.split_dim("panels", columns, blocking.columns, names=("pb", "pl"))
+    s = s.reorder_dims("panels", "batch", "pb", "p", "pl")
+    s = s.split("panels", columns, blocking.columns, names=("pb", "pl"))
+    order = ("p", "pb", "pl") if storage.vectors_adjacent else ("pb", "p", "pl")
+    s = s.reorder("panels", *order).vectorize("panels", "pl", 64 if storage.vectors_adjacent else 16)
+    return s.parallel(C, "block")
+
+
+def tiled_fine(C: cora.Tensor, *, storage: Storage = PACKED) -> cora.Schedule:
+    """`tiled` in smaller blocks: for few products on several workers."""
+    return tiled(C, storage=storage, blocking=FINE)
+
+
+def uncopied(C: cora.Tensor, *, storage: Storage = PACKED, blocking: Blocking = BLOCKING) -> cora.Schedule:
+    """The same without copies: better for few rows, or where an operand fits a core's own cache.
+
+    The vectors must lie together in memory: B by rows where C is, A by columns where C is. Otherwise it is `tiled`.
     """
     if not storage.vectors_adjacent:
-        return generated(C, storage=storage)
+        return tiled(C, storage=storage, blocking=blocking)
+    return _blocks(C, storage, blocking).parallel(C, "block")
+
+
+def _blocks(C: cora.Tensor, storage: Storage, blocking: Blocking) -> cora.Schedule:
+    """Blocks in near-equal parts, which are one loop with the batch: `block`."""
     s = _vgemm(C, storage)
     rows, columns = _roles(storage)
     s = s.split(C, columns, blocking.columns, names=("panel", "jv"))
@@ -29,7 +59,7 @@ def tiled(C: cora.Tensor, *, storage: Storage = PACKED, blocking: Blocking = BLO
     s = s.split(C, rows, blocking.row_block, names=("ic", "ii"), tail="balanced")
     s = s.split(C, "ii", blocking.rows, names=("ir", "iv"), tail="balanced")
     s = s.reorder(C, "jc", "ic", "pc", "ir", "jr", "iv", "jv", "pv")
-    return s.fuse(C, "batch", "jc", "ic", name="block").parallel(C, "block").tensorize(C, "iv")
+    return s.fuse(C, "batch", "jc", "ic", name="block").tensorize(C, "iv")
 
 
 def unsplit_unbalanced(C: cora.Tensor, *, storage: Storage = PACKED) -> cora.Schedule:
@@ -64,10 +94,20 @@ def generated(C: cora.Tensor, *, storage: Storage = PACKED) -> cora.Schedule:
 def tokens(Y: cora.Tensor, *, blocking: Blocking = BLOCKING) -> cora.Schedule:
     """A linear layer: sequences and positions are one loop over tokens, in tiles whatever the sequences' lengths."""
     s = cora.schedule(Y).fuse(Y, "batch", "pos", name="token")
-    s = s.split(Y, "j", blocking.columns, names=("jr", "jv"))
-    s = s.split(Y, "token", blocking.row_block, names=("ic", "ii"), tail="balanced")
+    s = s.split(Y, "j", blocking.columns, names=("panel", "jv"))
+    s = s.split(Y, "panel", blocking.column_block // blocking.columns, names=("jc", "jr"), tail="balanced")
+    s = s.split(Y, "p", blocking.depth_block, names=("pc", "pv"), tail="balanced")
+    s = s.split(Y, "token", TOKENS, names=("ic", "ii"), tail="balanced")
     s = s.split(Y, "ii", blocking.rows, names=("ir", "iv"), tail="balanced")
-    return s.reorder(Y, "ic", "jr", "ir", "iv", "jv", "p").parallel(Y, "ic").tensorize(Y, "iv")
+    s = s.reorder(Y, "ic", "jc", "pc", "ir", "jr", "iv", "jv", "pv").tensorize(Y, "iv")
+    return s.parallel(Y, "ic")
+
+
+def tokens_prepacked(Y: cora.Tensor, *, blocking: Blocking = BLOCKING) -> cora.Schedule:
+    """The same, with the weight stored in panels: convert it once, `cora.ragged(W, kernel.layout("W"))`."""
+    s = tokens(Y, blocking=blocking)
+    s = s.split_dim("W", "j", blocking.columns, names=("pb", "pl"))
+    return s.reorder_dims("W", "pb", "p", "pl")
 
 
 def tokens_generated(Y: cora.Tensor) -> cora.Schedule:

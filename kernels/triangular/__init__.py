@@ -41,7 +41,10 @@ TRMM = Recipe(
             "llvm": MappingProxyType(
                 {
                     "tiled": Variant(schedules.tiled, "balanced tiles of micro-kernels, shared by cost"),
-                    "tiled_unbalanced": Variant(schedules.tiled_unbalanced, "the same, in equal numbers"),
+                    "tiled_fine": Variant(schedules.tiled_fine, "the same in smaller blocks"),
+                    "tiled_unbalanced": Variant(
+                        schedules.tiled_unbalanced, "smaller blocks in equal numbers"
+                    ),
                     **_ROWS["llvm"],
                 }
             ),

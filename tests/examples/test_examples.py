@@ -17,6 +17,7 @@ EXPECTED = {
         "[[2.0, 4.0, 6.0], [8.0], []]\n",
         ["loops:", "guards:", "auxiliary arrays:", "  O[batch: M][pos: lens[batch] padded to 64]"],
     ),
+    "ragged_gemm.py": ("all products are right\n", []),
     "cuda_source.py": (
         "kernel_Y on sm_80: 128 threads, ",
         [

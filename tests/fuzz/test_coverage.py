@@ -15,7 +15,7 @@ def test_every_primitive_is_in_random_schedules() -> None:
     found: set[str] = set()
     tails: set[str] = set()
     choices: set[str] = set()
-    wanted = {kind.__name__ for kind in get_args(Step)}
+    wanted = {kind.__name__ for kind in get_args(Step)} - {"Bind"}  # these programs run on CPUs
     for number in range(600):
         program = Program()
         generate(Choices(Seeded(f"coverage:{number}")), program)

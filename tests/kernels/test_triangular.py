@@ -36,6 +36,7 @@ def trmm_kernel(variant: str, triangle: Triangle, alpha: bool = False) -> cora.K
             "storage": triangle.storage,
             "alpha": alpha,
         },
+        schedule={"triangle": triangle},
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cora
-from cora.kernels.gemm import VGEMM, Storage
+from cora.kernels.gemm import VGEMM, Storage, suited
 from tests.kernels.arrays import assert_product, stored, unset
 
 #: m, n, k of each entry: hostile to tiles of 6 rows and panels of 64 columns.
@@ -152,10 +152,38 @@ def test_results_do_not_depend_on_workers_or_neighbours() -> None:
     assert np.array_equal(together, np.concatenate([run([e], 2) for e in (0, 1, 2)]))
 
 
-def test_no_loop_of_the_schedule_has_a_condition() -> None:
-    lowered = kernel_of("tiled").ir("lowered")
+def test_variants_of_micro_kernels_give_the_same_bits() -> None:
+    rng = np.random.default_rng(3)
+    shapes = [(40, 70, 33), (200, 300, 1100), (7, 9, 11)]
+    lengths = {name: [s[axis] for s in shapes] for axis, name in enumerate(("m", "n", "k"))}
+    a, b = (
+        np.concatenate([rng.standard_normal(s[x] * s[y]).astype(np.float32) for s in shapes])
+        for x, y in ((0, 2), (2, 1))
+    )
+    results = {
+        variant: kernel_of(variant)(a, b, **lengths).packed()
+        for variant in VGEMM.variants["llvm"]
+        if variant != "generated"
+    }
+    assert all(np.array_equal(results["tiled"], result) for result in results.values())
+
+
+def test_no_loop_has_a_condition_and_panels_are_copied() -> None:
+    lowered = kernel_of("uncopied").ir("lowered")
     assert "if " not in lowered
     assert "@ B[" in lowered
+    tiled = kernel_of("tiled").ir("lowered")
+    assert "@ panels[" in tiled
+    assert "if " not in tiled.partition("for ir")[2]
+
+
+def test_the_suited_variant() -> None:
+    assert suited([300], [300], [300]) == "tiled"
+    assert suited([50], [900], [900]) == "uncopied"
+    assert suited([300], [64], [64]) == "uncopied"
+    assert suited([900] * 4, [900] * 4, [900] * 4, workers=2) == "tiled_fine"
+    assert suited([900] * 40, [900] * 40, [900] * 40, workers=2) == "tiled"
+    assert suited([], [], []) == "tiled"
 
 
 def test_what_is_refused() -> None:

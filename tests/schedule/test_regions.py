@@ -179,7 +179,7 @@ def test_what_cannot_be_copied() -> None:
     index = cora.placeholder("index", [batch], "int32")
     gathered = cora.compute("gathered", [batch], cora.sum(A[batch, i], over=i) + A[batch, index[batch]])
     s = cora.schedule(gathered)
-    with pytest.raises(cora.ScheduleError, match="reads an index from it"):
+    with pytest.raises(cora.ScheduleError, match="its values are indices"):
         s.cache_read(gathered, index, batch)
     with pytest.raises(cora.ScheduleError, match="also reads it after its reduction"):
         s.cache_read(gathered, A, i)
@@ -188,3 +188,36 @@ def test_what_cannot_be_copied() -> None:
     s = cora.schedule(twice).compute_at(once, twice, i)
     with pytest.raises(cora.ScheduleError, match="'once' is computed at a loop further inside"):
         s.cache_read(twice, once, batch)
+
+
+def test_loops_of_a_stage_are_not_named_like_loops_around_it() -> None:
+    s = cora.schedule(C).split(C, j, 32, names=("jp", "jv")).reorder(C, "jp", i, "jv", k)
+    s = s.cache_read(C, Y, "jp", "own")
+    with pytest.raises(cora.ScheduleError, match="'own' has a loop 'jp' already"):
+        s.split("own", j, 8, names=("jp", "place"))
+
+
+def test_a_copy_in_panels() -> None:
+    """The storage of a copy is split: rows of a panel are adjacent, whatever the matrix."""
+    s = (
+        cora.schedule(C)
+        .split(C, j, 32, names=("jp", "jv"))
+        .split(C, "jp", 2, names=("jc", "jr"), tail="balanced")
+    )
+    s = s.split(C, i, 6, names=("it", "ir"), tail="balanced")
+    s = s.reorder(C, "jc", "it", "jr", "ir", "jv", k).tensorize(C, "ir")
+    s = s.fuse(C, batch, "jc", name="block").cache_read(C, Y, "block", "panels")
+    s = s.split_dim("panels", j, 32, names=("po", "pi")).reorder_dims("panels", batch, "po", k, "pi")
+    s = s.split("panels", j, 32, names=("po", "pi")).vectorize("panels", "pi", 16)
+    check(s.parallel(C, "block"), [X, Y])
+
+
+def test_lanes_do_not_share_scratch() -> None:
+    once = cora.compute("once", [batch, i], A[batch, i] * 2.0)
+    twice = cora.compute("twice", [batch, i], once[batch, i] + 1.0)
+    s = cora.schedule(twice).split(twice, i, 8).compute_at(once, twice, "i_i")
+    check(s.vectorize(twice, "i_i"), [A])
+    with pytest.raises(cora.ScheduleError, match="'once' is scratch, one for all lanes"):
+        s.set_scope(once, "scratch").vectorize(twice, "i_i")
+    with pytest.raises(cora.ScheduleError, match="runs in lanes, which would share the scratch"):
+        s.vectorize(twice, "i_i").set_scope(once, "scratch")

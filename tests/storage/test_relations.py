@@ -276,3 +276,31 @@ def test_a_layout_moved_to_other_dims_keeps_the_order_of_its_axes() -> None:
     assert layout.stored_names == constant.stored_names == ("fo", "fi", "key")
     assert constant.describe() == "[fo = f // 2: 6][fi = f % 2: 2][key: 5]"
     assert constant.inside(Dim("%worker", 2)).stored_names == ("%worker", "fo", "fi", "key")
+
+
+def test_plain_layouts_store_the_same_in_the_same_places() -> None:
+    found = 0
+    for case in random_cases(True) + random_cases(False):
+        plain = case.layout.plain
+        if plain.relations:
+            assert plain == case.layout
+            continue
+        found += 1
+        points, other = valid_points(case), case.with_layout(plain)
+        assert offsets_of(case, points) == offsets_of(other, points), case.layout
+        assert case.evaluator().value(case.layout.size()) == case.evaluator().value(plain.size()), case.layout
+    assert found > CASES // 5
+
+
+def test_rows_of_blocks_that_lie_one_behind_another_are_views() -> None:
+    wide = Dim("wide", 2)
+    layout = Layout.packed([BATCH, POS, wide]).with_split(POS, 4, "po", "pi")
+    assert layout.plain == Layout.packed([BATCH, POS, wide]).with_pad(POS, 4)
+    assert layout.with_fused("po", "pi", "f").plain == layout.plain
+    assert layout.with_order(["batch", "po", "wide", "pi"]).plain.relations
+    assert layout.with_pad("pi", 6).plain.relations
+    assert layout.with_fused(BATCH, "po", "f").with_pad("f", 2).plain.relations
+    array = ragged([[[1, 2]], [], [[3, 4]] * 5], layout)
+    assert array.values.size == 2 * (4 + 0 + 8)
+    array.row(2)[4] = 7
+    assert array.to_list()[2][4] == [7, 7]
