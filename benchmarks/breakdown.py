@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 from rich.console import Console
 
-from benchmarks.fma import peak_gflops
 from benchmarks.options import Options
 from benchmarks.plots import by_case
 from benchmarks.results import Row, write_results
@@ -20,6 +19,7 @@ from benchmarks.transformer import (
     attention_flops,
     cases,
     paper,
+    peak_gflops,
     random_tokens,
     row,
     table,

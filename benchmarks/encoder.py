@@ -12,7 +12,6 @@ from functools import partial
 import numpy as np
 from rich.console import Console
 
-from benchmarks.fma import peak_gflops
 from benchmarks.options import Options
 from benchmarks.peers import torch_encoder
 from benchmarks.plots import by_case
@@ -28,6 +27,7 @@ from benchmarks.transformer import (
     geomean,
     layer_flops,
     paper,
+    peak_gflops,
     random_tokens,
     row,
     rows,

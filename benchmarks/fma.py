@@ -1,74 +1,103 @@
-"""The most floating-point operations a second that a processor does: a loop of independent fused multiply-adds.
+"""What the processor's multiply-add units reach: the yardstick of kernels that are bound by arithmetic.
 
-This is what the share of the peak of a kernel refers to, measured in the same run and on the same threads.
+A loop of independent vector multiply-adds on registers, in machine code made for this machine, run on as many
+threads as asked for at once. Float32; two operations each.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
-from benchmarks.timer import measure
+#: Independent chains: more than a unit's latency times the number of units.
+_CHAINS: Final = 12
+_ROUNDS: Final = 200_000
 
-ACCUMULATORS = 24
-ITERATIONS = 20_000
 
+class FmaPeak:
+    """Calls that do nothing but multiply-adds; use it as a context manager, leaving it ends the threads.
 
-def peak_gflops(threads: int, *, repeats: int = 10) -> float:
-    """The best sample of `threads` threads together, in float32, in 1e9 operations a second (an FMA is two)."""
-    run, lanes = _loop()
-    with ThreadPoolExecutor(threads) as pool:
+    Args:
+        threads: how many run at once.
+    """
 
-        def all_threads() -> None:
-            for done in [pool.submit(run, ITERATIONS) for _ in range(threads)]:
-                done.result()
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._function, self._lanes, self._owner = _loop()
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
-        taken = measure({"fma": all_threads}, repeats=repeats, min_sample_ms=5.0)["fma"].min_ms
-    return 2.0 * lanes * ACCUMULATORS * ITERATIONS * threads / (taken * 1e6)
+    def __enter__(self) -> FmaPeak:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of one call."""
+        return 2 * self._lanes * _CHAINS * _ROUNDS * self.threads
+
+    def __call__(self) -> None:
+        """Run the loop on all threads, and wait for them."""
+        if self._pool is None:
+            self._function(_ROUNDS)
+            return
+        for done in [self._pool.submit(self._function, _ROUNDS) for _ in range(self.threads)]:
+            done.result()
 
 
 @cache
-def _loop() -> tuple[Any, int]:
-    """A native function of the number of iterations, and the lanes of a vector. ctypes releases the lock in it."""
-    from llvmlite import binding, ir
+def _loop() -> tuple[Callable[[int], float], int, Any]:
+    """The compiled loop, the lanes of its vectors, and what keeps the code alive."""
+    from llvmlite import binding
 
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     features = binding.get_host_cpu_features()
     lanes = 16 if features.get("avx512f") else 8 if features.get("avx2") else 4
-    vector = ir.VectorType(ir.FloatType(), lanes)
-    module = ir.Module("fma")
-    i64 = ir.IntType(64)
-    function = ir.Function(module, ir.FunctionType(ir.FloatType(), [i64]), "fma")
-    fma = ir.Function(module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{lanes}f32")
-    entry, loop, end = (function.append_basic_block(name) for name in ("entry", "loop", "end"))
-    b = ir.IRBuilder(entry)
-    factor = ir.Constant(vector, [0.5] * lanes)
-    b.branch(loop)
-    b.position_at_end(loop)
-    count = b.phi(i64)
-    sums = [b.phi(vector) for _ in range(ACCUMULATORS)]
-    count.add_incoming(ir.Constant(i64, 0), entry)
-    following = [b.call(fma, [total, factor, factor]) for total in sums]
-    for number, (total, new) in enumerate(zip(sums, following, strict=True)):
-        total.add_incoming(ir.Constant(vector, [float(number)] * lanes), entry)
-        total.add_incoming(new, loop)
-    more = b.add(count, ir.Constant(i64, 1))
-    count.add_incoming(more, loop)
-    b.cbranch(b.icmp_signed("<", more, function.args[0]), loop, end)
-    b.position_at_end(end)
-    total = following[0]
-    for other in following[1:]:
-        total = b.fadd(total, other)
-    b.ret(b.extract_element(total, ir.Constant(i64, 0)))
     machine = binding.Target.from_default_triple().create_target_machine(
-        cpu=binding.get_host_cpu_name(), features=features.flatten(), opt=2, jit=True
+        cpu=binding.get_host_cpu_name(), features=features.flatten(), opt=2, codemodel="jitdefault", jit=True
     )
-    parsed = binding.parse_assembly(str(module))
-    engine = binding.create_mcjit_compiler(parsed, machine)
+    module = binding.parse_assembly(_text(lanes))
+    module.triple, module.data_layout = machine.triple, str(machine.target_data)
+    engine = binding.create_mcjit_compiler(module, machine)
     engine.finalize_object()
-    native: Any = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_int64)(engine.get_function_address("fma"))
-    native.engine = engine  # lives as long as the function
-    return native, lanes
+    function = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_int64)(engine.get_function_address("fma_loop"))
+    return function, lanes, engine
+
+
+def _text(lanes: int) -> str:
+    """The loop in LLVM IR: chain c does x = x * 0.5 + 1, which stays near 2, so that nothing is subnormal."""
+    kind = f"<{lanes} x float>"
+    half, one = (f"<{', '.join([f'float {v}'] * lanes)}>" for v in ("5.000000e-01", "1.000000e+00"))
+    chains = range(_CHAINS)
+    phis = [f"  %x{c} = phi {kind} [ {one}, %entry ], [ %y{c}, %loop ]" for c in chains]
+    steps = [
+        f"  %y{c} = call {kind} @llvm.fma.v{lanes}f32({kind} %x{c}, {kind} {half}, {kind} {one})"
+        for c in chains
+    ]
+    sums = [f"  %s{c} = fadd {kind} {f'%s{c - 1}' if c > 1 else '%y0'}, %y{c}" for c in chains if c]
+    return "\n".join(
+        [
+            "define float @fma_loop(i64 %n) {",
+            "entry:",
+            "  br label %loop",
+            "loop:",
+            "  %i = phi i64 [ 0, %entry ], [ %j, %loop ]",
+            *phis,
+            *steps,
+            "  %j = add i64 %i, 1",
+            "  %more = icmp ult i64 %j, %n",
+            "  br i1 %more, label %loop, label %done",
+            "done:",
+            *sums,
+            f"  %r = extractelement {kind} %s{_CHAINS - 1}, i32 0",
+            "  ret float %r",
+            "}",
+            f"declare {kind} @llvm.fma.v{lanes}f32({kind}, {kind}, {kind})",
+        ]
+    )

@@ -16,7 +16,7 @@ import cora
 from benchmarks.options import Options
 from benchmarks.plots import by_case
 from benchmarks.results import Row, write_results
-from benchmarks.transformer import LAYER, OWN, Call, Case, cases, check, row, rows, table, times
+from benchmarks.transformer import LAYER, OWN, Call, Case, cases, check, rows, table, times
 from cora.kernels.attention.definition import Attention, define, packed_qkv
 from cora.kernels.attention.schedules import schedule
 from cora.kernels.encoder.definition import tokens

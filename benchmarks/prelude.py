@@ -18,11 +18,11 @@ import cora
 from benchmarks.options import Options
 from benchmarks.plots import by_case
 from benchmarks.results import Row, write_results
-from benchmarks.transformer import LAYER, OWN, Case, cases, paper, row, table, times
+from benchmarks.transformer import LAYER, OWN, Call, Case, cases, paper, row, table, times
 from cora.kernels import EncoderLayer, LayerWeights
 from cora.kernels.encoder.layer import layer_kernels
-from cora.storage.csf import auxiliary_entries, csf_entries
 from cora.storage.boxes import Batch
+from cora.storage.csf import auxiliary_entries, csf_entries
 from cora.storage.lengths import frozen
 
 EXPERIMENT = "prelude"
@@ -57,7 +57,7 @@ def _measure(case: Case, kernels: Sequence[cora.Kernel], layer: EncoderLayer, op
     plan, out = layer.plan(lens, options.threads), np.empty_like(x)
     scores = _scores()
     tree = partial(_tree, lens.astype(np.int64), LAYER.heads)
-    calls = {OWN: together, REDUNDANT: redundant, TREE: tree, "layer": partial(layer.run, plan, x, out)}
+    calls: dict[str, Call] = {OWN: together, REDUNDANT: redundant, TREE: tree, "layer": partial(layer.run, plan, x, out)}
     timings = times(calls, options)
     batch = Batch({"M": len(lens)}, {"lens": frozen(lens)}).evaluator()
     share = timings[OWN].median_ms / LAYERS / timings["layer"].median_ms

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.table import Column, Table
 
+from benchmarks.fma import FmaPeak
 from benchmarks.lengths import DATASETS
 from benchmarks.options import TARGET, Options
 from benchmarks.results import Row
@@ -114,6 +115,12 @@ def check(name: str, result: Array, expected: Array, tolerance: float = 2e-4) ->
     """Whether two ways agree, relative to the largest value."""
     largest = float(np.abs(expected).max(initial=0.0))
     return bool(np.abs(result - expected).max(initial=0.0) <= tolerance * max(largest, 1.0))
+
+
+def peak_gflops(threads: int) -> float:
+    """The peak of fused multiply-adds in float32, in 1e9 operations a second: the best of ten samples."""
+    with FmaPeak(threads) as fma:
+        return fma.flops / (measure({"fma": fma}, repeats=10)["fma"].min_ms * 1e6)
 
 
 def geomean(values: Iterable[float]) -> float:

@@ -44,6 +44,8 @@ MAY_IMPORT = {
     "tune": frozenset({"errors"}),
     "kernels": frozenset({"cora"}),
     "autotune": _RUNTIME | {"interp", "tune", "kernels", "cora"},
+    "cli": _RUNTIME | {"interp", "tune", "kernels", "cora", "autotune"},
+    "__main__": frozenset({"cli"}),
     # The public surface joins the pipeline together.
     "cora": _RUNTIME | {"interp"},
 }

@@ -54,6 +54,7 @@ class TuningBudget:
         not see their noise.
     holdout_samples: measurements of the winner on each holdout shape (`HoldoutPlan`).
     time_s: seconds for everything together; infinite if only counts limit the search.
+    search_samples: measurements of all candidates together in the search; infinite if `samples` limits it alone.
 
     Raises:
         UserError: a field is negative or NaN.
@@ -65,6 +66,7 @@ class TuningBudget:
     confirmation_samples: int
     holdout_samples: int
     time_s: float = math.inf
+    search_samples: float = math.inf
 
     def __post_init__(self) -> None:
         for item in fields(self):

@@ -160,6 +160,10 @@ class _Linear:
         functional = torch.nn.functional
         attention = module.self_attn
         self.module = module
+        self.qkv: Callable[..., Any]
+        self.out: Callable[..., Any]
+        self.inner: Callable[..., Any]
+        self.outer: Callable[..., Any]
         self.qkv = lambda x: functional.linear(x, attention.in_proj_weight, attention.in_proj_bias)
         self.out = lambda x, r: functional.linear(x, attention.out_proj.weight, attention.out_proj.bias) + r
         self.inner = lambda x: functional.gelu(module.linear1(x))
@@ -177,6 +181,10 @@ class _Prepacked:
             return operations._reorder_linear_weight(weight.detach(), count)
 
         self.module = module
+        self.qkv: Callable[..., Any]
+        self.out: Callable[..., Any]
+        self.inner: Callable[..., Any]
+        self.outer: Callable[..., Any]
         qkv, out = pack(attention.in_proj_weight), pack(attention.out_proj.weight)
         inner, outer = pack(module.linear1.weight), pack(module.linear2.weight)
         pointwise = operations._linear_pointwise

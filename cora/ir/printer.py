@@ -22,7 +22,20 @@ from cora.ir.expr import (
     Unary,
     Var,
 )
-from cora.ir.stmt import Alloc, Block, For, If, Let, LoopKind, Operand, Stmt, Store, Tile
+from cora.ir.stmt import (
+    Alloc,
+    Barrier,
+    Block,
+    For,
+    If,
+    Let,
+    LoopKind,
+    Operand,
+    Stmt,
+    Store,
+    ThreadReduce,
+    Tile,
+)
 
 _INFIX = {
     "add": ("+", 5), "sub": ("-", 5), "mul": ("*", 6), "div": ("/", 6), "floordiv": ("//", 6),
@@ -88,6 +101,10 @@ def show_stmt(s: Stmt, indent: int = 0) -> str:
             return f"{pad}local {buffer.name}[{buffer.size}]: {buffer.dtype}\n{show_stmt(body, indent)}"
         case Store(buffer=buffer, offset=offset, value=value):
             return f"{pad}{buffer.name}[{offset}] = {value}"
+        case Barrier():
+            return f"{pad}barrier"
+        case ThreadReduce(op=op, buffer=buffer, threads=threads):
+            return f"{pad}{buffer.name}[:] = {op} over {threads} threads"
         case Tile():
             terms = {name: _operand(operand) for name, operand in s.operands().items()}
             extra = "".join(f" + {terms[name]}" for name in ("start", "residual") if name in terms)

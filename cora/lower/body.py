@@ -6,18 +6,17 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from cora.ir.stmt import Buffer, Stmt, Store
-from cora.lower.flatten import Flat, flatten, flatten_body
+from cora.lower.flatten import Flat, Place, flatten_body
 from cora.lower.guards import Guards
 from cora.lower.loops import Loops
 from cora.lower.operation import Operation, simplifier_of
 from cora.lower.reduction import reduction
 from cora.lower.tensorize import make_tile
-from cora.storage.layout import Layout
 
 
 def make_loops(
     op: Operation,
-    layouts: Mapping[str, Layout],
+    places: Mapping[str, Place],
     buffers: Mapping[str, Buffer],
     guards: Guards,
     attached: Mapping[str, Stmt] = MappingProxyType({}),
@@ -29,10 +28,10 @@ def make_loops(
     simplifier = simplifier_of(op.nest)
     flat = Flat(
         buffers[op.tensor.name],
-        flatten(op.tensor, op.indices, layouts, simplifier),
-        simplifier(flatten_body(op.body, layouts, buffers, simplifier)),
+        simplifier(places[op.tensor.name].offset(op.indices)),
+        simplifier(flatten_body(op.body, places, buffers, simplifier)),
     )
-    loops = Loops(op.nest.leaves, attached, op.nest.blocks)
+    loops = Loops.of(op.nest, attached, guards)
     if op.nest.tile:
         tile, conditions = make_tile(op, flat, guards)
         return loops.around(loops.leaves[: -op.nest.tile], conditions, tile)

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cora.ir.expr import ONE, ZERO, Binary, Call, Const, Dim, Expr, Size, Var, binary, conjunction
-from cora.ir.simplify import bounds, common_factor, simplify
-from cora.ir.stmt import For, If, LoopKind, Stmt, block
-from cora.ir.ufun import cuts, scan
-from cora.ir.visit import free_vars, substitute, walk
-from cora.schedule.nest import Leaf
-
-WORKERS = Size("%workers")
+from cora.ir.bounds import bounds
+from cora.ir.expr import ONE, ZERO, Expr, Var, binary, conjunction
+from cora.ir.simplify import simplify
+from cora.ir.stmt import For, If, LoopKind, Stmt, block, map_stmt
+from cora.ir.visit import free_vars, substitute
+from cora.lower.cases import assume, within
+from cora.lower.guards import Guards
+from cora.prove import Context, Range
+from cora.prove.logic import negate
+from cora.schedule.balance import WORKERS, work_share, worker_of
+from cora.schedule.nest import Leaf, LoopNest
+from cora.schedule.threads import is_bound
 
 
 @dataclass(frozen=True, slots=True)
 class Loops:
-    """All leaves of a nest, what is attached to them, and which are blocks.
+    """All leaves of a nest, what is attached to them, and which are blocks; `context` holds in all of them.
 
     blocks: reduction loops that continue in every iteration what is stored. They run at least once, so that the
     result is stored even where there is nothing to reduce.
@@ -25,7 +29,18 @@ class Loops:
 
     leaves: tuple[Leaf, ...]
     attached: Mapping[str, Stmt]
-    blocks: tuple[Leaf, ...] = ()
+    blocks: tuple[Leaf, ...]
+    context: Context
+    guards: Guards
+
+    @staticmethod
+    def of(nest: LoopNest, attached: Mapping[str, Stmt], guards: Guards) -> Loops:
+        """The loops of a nest."""
+        ranges = tuple(
+            Range(leaf.var, at_least_once(leaf) if leaf in nest.blocks else leaf.extent)
+            for leaf in nest.scope
+        )
+        return Loops(nest.leaves, attached, nest.blocks, Context(ranges, nest.facts), guards)
 
     def around(self, leaves: tuple[Leaf, ...], conditions: tuple[Expr, ...], body: Stmt) -> Stmt:
         """`body` inside some of the leaves, each condition as far outside as its variables allow."""
@@ -47,13 +62,54 @@ class Loops:
 
     def _loop(self, leaf: Leaf, body: Stmt) -> Stmt:
         if leaf in self.blocks:
-            return For(leaf.var, ZERO, at_least_once(leaf), leaf.kind, body)
+            return self._versions(leaf, ZERO, at_least_once(leaf), leaf.kind, body)
         if leaf.kind is not LoopKind.PARALLEL:
-            return For(leaf.var, ZERO, leaf.extent, leaf.kind, body)
+            return self._versions(leaf, ZERO, leaf.extent, leaf.kind, body)
         worker = worker_of(leaf)
         begin, end = work_share(self.leaves, self.leaves.index(leaf), worker)
-        share = For(leaf.var, begin, end, LoopKind.SERIAL, body)
+        share = self._versions(leaf, begin, end, LoopKind.SERIAL, body)
         return For(worker, ZERO, WORKERS, LoopKind.PARALLEL, share)
+
+    def _versions(self, leaf: Leaf, begin: Expr, end: Expr, kind: LoopKind, body: Stmt) -> Stmt:
+        """The loop from `begin` to `end`, with code of its own where the leaf asks for that.
+
+        Lanes run in lock step, and so do the threads of a GPU: they get the code for all cases.
+        """
+        if kind is LoopKind.VECTOR or is_bound(leaf):
+            return For(leaf.var, begin, end, kind, body)
+        if leaf.when:
+            case = conjunction(list(leaf.when))
+            own = self._assuming(leaf, case, body)
+            if own == body:
+                return self._cut(leaf, begin, end, kind, body)
+            if leaf.var in free_vars(case):
+                other = self._assuming(leaf, negate(case), body)
+                return self._cut(leaf, begin, end, kind, If(case, own, other))
+            return If(case, self._cut(leaf, begin, end, kind, own), self._cut(leaf, begin, end, kind, body))
+        return self._cut(leaf, begin, end, kind, body)
+
+    def _cut(self, leaf: Leaf, begin: Expr, end: Expr, kind: LoopKind, body: Stmt) -> Stmt:
+        """The loop from `begin` to `end`; two loops where it is cut."""
+        cut = leaf.cut
+        if cut is None:
+            return For(leaf.var, begin, end, kind, body)
+        whole = begin == ZERO
+        first = self._assuming(leaf, leaf.var < cut, body)
+        last = self._assuming(leaf, binary("le", cut, leaf.var), body)
+        full = For(leaf.var, begin, cut if whole else binary("min", end, cut), kind, first)
+        if whole and simplify(end - cut) == ONE:
+            return block([full, _at(last, {leaf.var: cut})])
+        return block([full, For(leaf.var, cut if whole else binary("max", begin, cut), end, kind, last)])
+
+    def _assuming(self, leaf: Leaf, assumption: Expr, body: Stmt) -> Stmt:
+        known = [r.var for r in self.context.ranges]
+        outside = frozenset(v for v in known[: known.index(leaf.var) + 1] if isinstance(v, Var))
+        return assume(body, assumption, within(self.context, outside), self.guards)
+
+
+def _at(s: Stmt, values: Mapping[Expr, Expr]) -> Stmt:
+    """`s` with variables replaced."""
+    return map_stmt(s, lambda inner: _at(inner, values), lambda e: simplify(substitute(e, values)))
 
 
 def at_least_once(leaf: Leaf) -> Expr:
@@ -71,56 +127,3 @@ def first_and_last(blocks: tuple[Leaf, ...]) -> tuple[Expr, Expr]:
     first = conjunction([binary("eq", leaf.var, ZERO) for leaf in blocks])
     last = conjunction([binary("eq", leaf.var, simplify(at_least_once(leaf) - 1)) for leaf in blocks])
     return first, last
-
-
-def worker_of(leaf: Leaf) -> Var:
-    """The loop variable that counts the workers that share a parallel leaf."""
-    return Var(f"{leaf.name}_worker")
-
-
-def work_share(leaves: tuple[Leaf, ...], place: int, worker: Var) -> tuple[Expr, Expr]:
-    """The iterations `begin..end` of the parallel leaf at `place` that `worker` runs.
-
-    Cut by cost, where the cost of an iteration is a function of its index alone: the product of the extents
-    inside, those that depend on inner loops taken at their largest. Otherwise in equal numbers.
-    """
-    leaf = leaves[place]
-    cost = iteration_cost(leaves, place)
-    if leaf.balance == "cost" and free_vars(cost) == {leaf.var} and not free_vars(leaf.extent):
-        index = Dim(leaf.name, leaf.extent)
-        body = substitute(cost, {leaf.var: index})
-        _, varying = common_factor(body, frozenset((index,)))
-        cut = cuts(scan((), index, varying), WORKERS)
-        return cut(worker), cut(worker + 1)
-    return (
-        binary("floordiv", leaf.extent * worker, WORKERS),
-        binary("floordiv", leaf.extent * (worker + 1), WORKERS),
-    )
-
-
-def iteration_cost(leaves: tuple[Leaf, ...], place: int) -> Expr:
-    """About how often the body runs in one iteration of the leaf at `place`, over variables outside and its own.
-
-    Loops inside that depend on one another are taken at their largest; where that is not known, as one iteration.
-    """
-    cost: Expr = ONE
-    largest: dict[Expr, Expr] = {}
-    for leaf in leaves[place + 1 :]:
-        known = _grows_with(leaf.weight, largest)
-        largest[leaf.var] = substitute(leaf.weight, largest) if known else ONE
-        cost = cost * largest[leaf.var]
-    return simplify(cost)
-
-
-def _grows_with(weight: Expr, inner: Mapping[Expr, Expr]) -> bool:
-    """Whether `weight` may be evaluated anywhere, and where the variables `inner` are at their largest.
-
-    A length that depends on them has no value there, and a divisor may be 0 where a loop is empty.
-    """
-    for node in walk(weight):
-        match node:
-            case Call() if free_vars(node) & inner.keys():
-                return False
-            case Binary(op="floordiv" | "mod", b=divisor) if not isinstance(divisor, Const):
-                return False
-    return True

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cora.errors import InternalError, ScheduleError, UnsupportedError
 from cora.ir import dtypes
+from cora.ir.bounds import bounds
 from cora.ir.expr import ZERO, Const, Expr, LaneReduce, Read, Reduce, ReduceOp, Var, binary, select
 from cora.ir.simplify import simplify
-from cora.ir.stmt import Alloc, Buffer, If, Let, LoopKind, Stmt, Store, block
+from cora.ir.stmt import THREAD_AXES, Alloc, Buffer, If, Let, LoopKind, Stmt, Store, block
 from cora.ir.visit import free_vars, substitute
 from cora.lang.check import reductions_of
 from cora.lower.flatten import Flat
 from cora.lower.loops import Loops, existing, first_and_last
 from cora.lower.operation import Operation, reduction_identity
+from cora.lower.threads import across_threads, reads_block_memory
 from cora.schedule.nest import Leaf
 
 MAX_TILE = 4096
@@ -35,12 +37,16 @@ def reduction(op: Operation, flat: Flat, loops: Loops) -> Stmt:
     around = tuple(c for c in op.conditions if free_vars(c) <= outside - reduced)
     running = tuple(c for c in op.conditions if c not in around)
     storing = tuple(c for c in running if free_vars(c) <= bound - reduced)
+    if reads_block_memory(flat.body, {leaf.var: leaf.extent for leaf in nest.scope}):
+        running = tuple(c for c in running if c not in storing)
     lane_loop = (last,) if lanes > 1 else ()
+    bare = replace(loops, attached={})  # what is attached inside runs once, with the reduction
     body = block(
         [
-            loops.around((*tile, *lane_loop), (), block([s.start() for s in sums])),
+            bare.around((*tile, *lane_loop), (), block([s.start() for s in sums])),
             loops.around(inner, (*existing(nest.blocks), *running), block([s.step() for s in sums])),
-            loops.around(tile, storing, _store(op, flat, sums)),
+            *across_threads(nest, [(s.reduction.op, s.values, s.positions) for s in sums]),
+            bare.around(tile, storing, _store(op, flat, sums)),
         ]
     )
     for buffer in (b for s in sums for b in s.buffers()):
@@ -86,18 +92,22 @@ def _is_vector(leaf: Leaf) -> bool:
 
 
 def _slot(op: Operation, tile: tuple[Leaf, ...]) -> tuple[Expr, int]:
-    """The row-major position of an element in its tile of accumulators, and the size of the tile."""
+    """The row-major position of an element in its tile of accumulators, and the size of the tile.
+
+    Each thread of a GPU has a tile of its own.
+    """
     slot: Expr = ZERO
     count = 1
-    for leaf in tile:
-        if not isinstance(leaf.extent, Const):
+    for leaf in (leaf for leaf in tile if leaf.kind not in THREAD_AXES):
+        largest = bounds(leaf.extent)[1] if leaf.largest is None else leaf.largest
+        if largest is None:
             raise ScheduleError(
-                f"loop '{leaf.name}' of '{op.tensor.name}' stands inside a reduction loop, so its extent must be "
-                f"constant (its iterations accumulate side by side); it is {leaf.extent}: split it first, and "
+                f"loop '{leaf.name}' of '{op.tensor.name}' stands inside a reduction loop, so its extent must have "
+                f"a constant bound (its iterations accumulate side by side); it is {leaf.extent}: split it first, and "
                 "reorder only the inner part"
             )
-        slot = slot * int(leaf.extent.value) + leaf.var
-        count *= int(leaf.extent.value)
+        slot = slot * largest + leaf.var
+        count *= max(largest, 1)
     if count > MAX_TILE:
         raise ScheduleError(
             f"the loops of '{op.tensor.name}' inside its first reduction loop hold {count} elements; "

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cora.errors import ScheduleError
+from cora.ir.bounds import bounds
 from cora.ir.expr import (
     ONE,
     TRUE,
@@ -25,7 +26,8 @@ from cora.ir.expr import (
     conjunction,
     select,
 )
-from cora.ir.simplify import Simplifier, bounds, linear_in, simplify, stride_in
+from cora.ir.poly import linear_in, stride_in
+from cora.ir.simplify import Simplifier, simplify
 from cora.ir.stmt import Buffer, For, If, LoopKind, Operand, Stmt, Store, Tile, block
 from cora.ir.ufun import Scan
 from cora.ir.visit import free_vars, substitute, walk
@@ -240,7 +242,7 @@ class _Matcher:
                     ):
                         continue
                     formals: dict[Expr, Expr] = dict(zip(fun.domain, outer, strict=False))
-                    size = self.simplifier(
+                    size = self._size_of_row(
                         substitute(fun.definition.body, {**formals, fun.definition.index: last})
                     )
                     step, times = stride_in(size, row), stride_in(offset, call)
@@ -249,6 +251,16 @@ class _Matcher:
                     opened[call] = fun(*outer, first) + row * self.simplifier(substitute(size, {row: ZERO}))
                     bend = bend + times * step
         return self.simplifier(substitute(offset, opened)), self.simplifier(bend)
+
+    def _size_of_row(self, size: Expr) -> Expr:
+        """The length of a row that there is: one that is proved not to be negative is not cut off at 0."""
+        size = self.simplifier(size)
+        match size:
+            case Binary(op="max", a=length, b=Const(value=0)):
+                here = context_of(self.op.nest, self.op.conditions)
+                if self.guards.proof(binary("le", 0, length), here).outcome is Outcome.PROVED:
+                    return length
+        return size
 
     def _limits(self) -> tuple[_Limits, tuple[Expr, ...]]:
         """What of the tile exists, and the conditions that have nothing to do with its loops."""
@@ -287,14 +299,20 @@ class _Matcher:
     def _implied(self, condition: Expr) -> bool:
         """Whether `condition`, `x < ceildiv(b, f)`, follows from another one, `f * x + t < b` with t >= 0."""
         match condition:
-            case Binary(op="lt", a=x, b=Binary(op="floordiv", b=Const(value=f)) as count):
+            case Binary(op="lt", a=Var() as x, b=count):
                 for other in self.op.conditions:
-                    if isinstance(other, Binary) and other.op == "lt" and other != condition:
-                        rest = self.simplifier(other.a - x * int(f))
-                        same = self.simplifier(ceildiv(other.b, int(f))) == self.simplifier(count)
-                        if same and not free_vars(rest) & free_vars(x):
-                            return True  # all loop variables of a tile begin at 0
+                    if not isinstance(other, Binary) or other.op != "lt" or other == condition:
+                        continue
+                    split = linear_in(self.simplifier(other.a), x)
+                    if split is not None and split[0] > 0:
+                        parts = self.simplifier(ceildiv(other.b, split[0]))
+                        if parts == self.simplifier(count) and self._never_negative(split[1]):
+                            return True
         return False
+
+    def _never_negative(self, e: Expr) -> bool:
+        ranges: dict[Expr, Expr] = {leaf.var: leaf.extent for leaf in self.op.nest.scope}
+        return (bounds(e, ranges)[0] or 0) >= 0 and bounds(e, ranges)[0] is not None
 
     def _least(self, ends: list[Expr]) -> Expr:
         """The least of the ends of a row or column loop, which no other loop of the tile may change."""

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from cora.errors import ScheduleError
 from cora.ir import dtypes
 from cora.ir.expr import Access, Const, Dim, Expr, Reduce, Var
-from cora.ir.simplify import Simplifier, linear_in, simplify
+from cora.ir.poly import linear_in
+from cora.ir.simplify import Simplifier, simplify
 from cora.ir.stmt import LoopKind
 from cora.ir.tensor import Tensor
 from cora.ir.visit import children, free_dims, free_vars, substitute, walk
@@ -28,10 +29,15 @@ VECTOR_BYTES = 64
 
 def default_schedule(untransformed: Schedule) -> Schedule:
     """The default steps added to a schedule of the untransformed program."""
-    result = _attach(_inline(untransformed))
+    result = staged(untransformed)
     for tensor in result.operators:
-        result = _nest(result, tensor)
+        result = default_nest(result, tensor)
     return result
+
+
+def staged(untransformed: Schedule) -> Schedule:
+    """Its first part: what is inlined, and what is computed inside its consumer."""
+    return _attach(inlined(untransformed))
 
 
 def lanes_of(tensor: Tensor) -> int:
@@ -39,7 +45,7 @@ def lanes_of(tensor: Tensor) -> int:
     return min(16, VECTOR_BYTES // dtypes.itemsize(dtypes.compute_type(tensor.dtype)))
 
 
-def _inline(s: Schedule) -> Schedule:
+def inlined(s: Schedule) -> Schedule:
     """Inline what is read by one operator, once, at every element of its loops exactly once."""
     for tensor in s.operators:
         readers = readers_of(tensor.name, s.state)
@@ -97,7 +103,8 @@ def _computes_once(nest: LoopNest, consumer: LoopNest) -> bool:
     return all(simplify(value) in fixed for value in consumer.values.values() if free_vars(value) & around)
 
 
-def _nest(s: Schedule, tensor: Tensor) -> Schedule:
+def default_nest(s: Schedule, tensor: Tensor) -> Schedule:
+    """Its second part, for the loops of one operator."""
     alone = tensor.name not in s.state.attached
     parent = tensor.name in {consumer for consumer, _ in s.state.attached.values()}
     nest = s.nest(tensor)
@@ -119,7 +126,7 @@ def _parallel(s: Schedule, tensor: Tensor) -> Schedule:
     return s.parallel(tensor, first.name)
 
 
-def _unused(s: Schedule, tensor: Tensor, name: str) -> str:
+def unused(s: Schedule, tensor: Tensor, name: str) -> str:
     """`name`, or one like it that no loop of the operator has."""
     taken = {leaf.name for leaf in s.nest(tensor).leaves}
     while name in taken:
@@ -129,7 +136,7 @@ def _unused(s: Schedule, tensor: Tensor, name: str) -> str:
 
 def _flat(s: Schedule, tensor: Tensor) -> Schedule | None:
     """All loops as one, if then every tensor is read and written at the loop variable itself."""
-    name = _unused(s, tensor, "flat")
+    name = unused(s, tensor, "flat")
     if not tensor.dims:
         return s
     if len(tensor.dims) == 1:
@@ -141,7 +148,7 @@ def _flat(s: Schedule, tensor: Tensor) -> Schedule | None:
             return None
         fused = legal
     nest = fused.nest(tensor)
-    if _uses_dims(tensor) or any(stride != 1 for stride in _strides(fused, tensor, nest.leaves[0].var)):
+    if _uses_dims(tensor) or any(stride != 1 for stride in strides_along(fused, tensor, nest.leaves[0].var)):
         return None
     return _parallel(fused.vectorize(tensor, name, lanes_of(tensor)), tensor)
 
@@ -159,7 +166,7 @@ def _elementwise(s: Schedule, tensor: Tensor) -> Schedule:
     *outer, last = tensor.dims
     s = _lanes(s, tensor)
     if len(outer) > 1 and not free_dims(last.extent):
-        s = s.fuse(tensor, *outer, name=_unused(s, tensor, "rows"))
+        s = s.fuse(tensor, *outer, name=unused(s, tensor, "rows"))
     return _parallel(s, tensor)
 
 
@@ -175,7 +182,7 @@ def _reduction(s: Schedule, tensor: Tensor) -> Schedule:
     nest = s.nest(tensor)
     spatial = [leaf for leaf in nest.leaves if not leaf.reduction]
     if spatial and _unit_stride(s, tensor, spatial[-1], 1):
-        loads = _strides(s, tensor, spatial[-1].var)[1:]
+        loads = strides_along(s, tensor, spatial[-1].var)[1:]
         if 1 in loads:
             return _legal(_columns, s, tensor, spatial[-1]) or s
     last = nest.leaves[-1]
@@ -191,18 +198,18 @@ def _columns(s: Schedule, tensor: Tensor, leaf: Leaf) -> Schedule:
     if not isinstance(leaf.extent, Const) or int(leaf.extent.value) > 2 * lanes:
         lanes *= 4
     over = [other.name for other in s.nest(tensor).leaves if other.reduction]
-    outer, inner = (_unused(s, tensor, f"{leaf.name}_{suffix}") for suffix in "oi")
+    outer, inner = (unused(s, tensor, f"{leaf.name}_{suffix}") for suffix in "oi")
     s = s.split(tensor, leaf.name, lanes, names=(outer, inner))
     return s.reorder(tensor, outer, *over, inner).vectorize(tensor, inner)
 
 
 def _unit_stride(s: Schedule, tensor: Tensor, leaf: Leaf, store: int) -> bool:
     """Whether every load has stride 0 or 1 along a loop, and the store the given one."""
-    own, *loads = _strides(s, tensor, leaf.var)
+    own, *loads = strides_along(s, tensor, leaf.var)
     return own == store and all(stride in (0, 1) for stride in loads)
 
 
-def _strides(s: Schedule, tensor: Tensor, var: Var) -> list[int | None]:
+def strides_along(s: Schedule, tensor: Tensor, var: Var) -> list[int | None]:
     """How far the store and each load move in memory along a leaf variable; None if not evenly."""
     nest = s.nest(tensor)
     simplifier = Simplifier({leaf.var: leaf.extent for leaf in nest.scope})

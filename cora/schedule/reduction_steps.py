@@ -25,6 +25,7 @@ def cache_write(step: CacheWrite, nest: LoopNest) -> LoopNest:
         raise ScheduleError(f"{where}: no reduction loop stands inside")
     if nest.leaves[place].kind is LoopKind.VECTOR:
         raise ScheduleError(f"{where}: the loop runs in lanes")
+    _check_overlaps(where, nest)
     return _check_stored(where, replace(nest, kept_in=step.loop))
 
 
@@ -47,6 +48,7 @@ def _check_stored(where: str, nest: LoopNest) -> LoopNest:
     """The nest itself, if its partial results may stand where the result will; ScheduleError otherwise."""
     if not nest.blocks:
         return nest
+    _check_overlaps(where, nest)
     tensor = nest.tensor
     assert tensor.body is not None
     reductions = reductions_of(tensor.body)
@@ -63,3 +65,13 @@ def _check_stored(where: str, nest: LoopNest) -> LoopNest:
             f"as it accumulates, {kept}; it is stored as {tensor.dtype}"
         )
     return nest
+
+
+def _check_overlaps(where: str, nest: LoopNest) -> None:
+    """What is continued must not be computed twice."""
+    for leaf in nest.leaves:
+        if leaf.overlaps:
+            raise ScheduleError(
+                f"{where}: several iterations of '{leaf.name}' compute the same elements (tail 'shifted'), and would "
+                "continue them twice"
+            )

@@ -73,7 +73,7 @@ def test_what_is_refused() -> None:
     model = SentenceEncoder.from_bert(bert(), heads=HEADS)
     with pytest.raises(cora.UserError, match="at most 140 tokens; sequence 1 has 141"):
         model([[1], [1] * 141])
-    with pytest.raises(cora.UserError, match="the index .* of 'word'"):
+    with pytest.raises(cora.UserError, match=r"the index .* of 'word'"):
         model([[1, WORDS]])
     tensors = bert()
     del tensors["encoder.layer.1.output.dense.bias"]
