@@ -55,6 +55,15 @@ EXPERIMENTS = (
     Experiment("trmm", "a triangular matrix times a dense one, against strmm and dense products"),
     Experiment("taco", "triangles as ragged tensors and as sparse matrices: trmm, tradd, trmul"),
     Experiment("opsplit", "operation splitting and horizontal fusion of the products of attention"),
+    Experiment("encoder", "an encoder layer against PyTorch's ways (Table 4)"),
+    Experiment("mha", "multi-head attention against PyTorch, plain and micro-batched (Table 9)"),
+    Experiment("masked_sdpa", "causal attention: the triangle alone, the square, PyTorch (Figure 18)"),
+    Experiment("waste", "operations of a padded encoder layer over useful ones (Figure 2)"),
+    Experiment("partial_padding", "operations that our kernels execute over useful ones (Figure 22)"),
+    Experiment("prelude", "auxiliary arrays: time and memory (Tables 7 and 8, storage schemes)"),
+    Experiment("breakdown", "an encoder layer kernel by kernel (Table 10)"),
+    Experiment("pad_fusion", "attention on packed tokens, and with an operator that pads (Figure 11)"),
+    Experiment("memory", "forward activations, ragged and padded (Figure 19)"),
 )
 
 #: Experiments that need NVRTC (extra cuda), and are asked for by name.

@@ -136,6 +136,34 @@ def by_batch_size(csv_path: str | Path, png_path: str | Path, *, metrics: Sequen
     return _save(figure, Path(png_path))
 
 
+def by_case(csv_path: str | Path, png_path: str | Path, *, metric: str, ylabel: str) -> Path:
+    """A group of bars for each batch (dataset and size), a bar for each variant, and a line at 1.
+
+    Raises:
+        UserError: no row with this metric.
+    """
+    rows = [r for r in read_rows(csv_path) if r.metric == metric]
+    if not rows:
+        raise UserError(f"by_case: {csv_path} has no row of {metric}")
+    batches = list(dict.fromkeys((r.dataset, r.batch_size) for r in rows))
+    variants = list(dict.fromkeys(r.variant for r in rows))
+    value = {(r.dataset, r.batch_size, r.variant): r.value for r in rows}
+    width = 0.8 / len(variants)
+    figure = Figure(figsize=(2.5 + 0.25 * len(batches) * len(variants), 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    for number, variant in enumerate(variants):
+        own = [(x, value[(*b, variant)]) for x, b in enumerate(batches) if (*b, variant) in value]
+        places = [x + (number - (len(variants) - 1) / 2) * width for x, _ in own]
+        colour = COLOURS[number % len(COLOURS)]
+        hatch = "//" if number >= len(COLOURS) else ""
+        axes.bar(places, [height for _, height in own], width, label=variant, color=colour, hatch=hatch)
+    axes.axhline(1.0, color="black", linewidth=1)
+    axes.set_xticks(range(len(batches)), [f"{name}\n{size}" for name, size in batches], fontsize=8)
+    axes.set_ylabel(ylabel)
+    axes.legend(fontsize=8)
+    return _save(figure, Path(png_path))
+
+
 def lines(
     csv_path: str | Path,
     png_path: str | Path,

@@ -65,7 +65,7 @@ class Place:
 def place_of(nest: LoopNest, layout: Layout, *, gpu: bool = False) -> Place:
     """Where a nest stores its results: as the layout says, or for each worker what one iteration around it computes.
 
-    On a GPU scratch memory is not divided: each block, or thread, has its own.
+    On a GPU each block, or thread, has scratch memory of its own, and rows lie close together.
     """
     if not nest.scratch:
         return Place(layout)
@@ -80,15 +80,13 @@ def place_of(nest: LoopNest, layout: Layout, *, gpu: bool = False) -> Place:
             extent = maximum_over(closure(tensor.dims, k), extent)()
         dims.append(Dim(dim.name, extent))
     own = layout.over(dims)
-    origin = tuple(nest.regions[dim].begin for dim in tensor.dims)
-    if gpu:
-        return Place(own, origin)
-    if dims and not own.relations:
+    if dims and not own.relations and not gpu:
         innermost = own.order[-1]
         multiple = lcm(own.pads[innermost].multiple, _SCRATCH_MULTIPLE)
         own = own.with_pad(dims[innermost], multiple, own.pads[innermost].to_max)
     parallel = [leaf for leaf in nest.around if leaf.kind is LoopKind.PARALLEL]
     worker = worker_of(parallel[0]) if parallel else ZERO
+    origin = tuple(nest.regions[dim].begin for dim in tensor.dims)
     return Place(own.inside(Dim("%worker", WORKERS if parallel else ONE)), origin, (worker,))
 
 

@@ -42,7 +42,7 @@ def parallel(step: Parallel, state: State) -> State:
         return state.with_nest(check_kinds(nest.with_leaf(place, marked), "parallel"))
     cost = _cost(nest, place, "parallel: balance 'longest_first'")
     lists, starts = longest_first(cost, WORKERS)
-    result = _in_order(state, nest, place, replace(marked, share=starts), lists, "parallel")
+    result = _in_order(state, nest, place, replace(marked, share=starts), lists)
     check_kinds(result.nests[nest.name], "parallel")
     return result
 
@@ -70,7 +70,7 @@ def remap(step: Remap, state: State) -> State:
                 f"remap of '{step.loop}': expected policy 'descending', or 'given' with the name of a permutation; "
                 f"got {step.policy!r}, {step.table!r}"
             )
-    return _in_order(state, nest, place, leaf, order, "remap")
+    return _in_order(state, nest, place, leaf, order)
 
 
 def _cost(nest: LoopNest, place: int, what: str) -> UFun:
@@ -83,9 +83,15 @@ def _cost(nest: LoopNest, place: int, what: str) -> UFun:
     return cost
 
 
-def _in_order(state: State, nest: LoopNest, place: int, leaf: Leaf, order: UFun, step: str) -> State:
+def _in_order(state: State, nest: LoopNest, place: int, leaf: Leaf, order: UFun) -> State:
     """The loop at `place`, marked as in `leaf`, over places in `order`; a part with code of its own is a condition."""
-    var = Var(nest.fresh(f"{leaf.name}_nth", step))
+    old = nest.leaves[place]
+    inside = (inner for other in state.nests.values() if old in other.around for inner in other.leaves)
+    taken = {name for other in (*nest.scope, *inside) for name in (other.name, other.var.name)}
+    name = f"{leaf.name}_nth"
+    while name in taken:
+        name += "_"
+    var = Var(name)
     value = order(var)
     when = tuple(simplify(substitute(c, {leaf.var: value})) for c in leaf.own_code)
     cost = None if leaf.cost is None else substitute(leaf.cost, {leaf.var: value})

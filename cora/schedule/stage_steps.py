@@ -148,6 +148,9 @@ def cache_read(step: CacheRead, state: State) -> State:
     if not reads:
         read = ", ".join(dict.fromkeys(a.tensor.name for a in accesses_of(nest.tensor)))
         raise ScheduleError(f"{where}: '{step.op}' reads {read or 'nothing'}")
+    indices = (i for a in accesses_of(nest.tensor) for i in a.indices)
+    if any(isinstance(n, Access) and n.tensor.name == step.tensor for i in indices for n in walk(i)):
+        raise ScheduleError(f"{where}: its values are indices, which are checked before the launch")
     source = reads[0].tensor
     owner = _owner(step.op, step.loop, state)
     _check_copied(where, nest, source, step.loop, owner)

@@ -2,7 +2,8 @@
 
 Everything about a block of queries happens while its scores are in the cache: the scores, in tiles of micro-kernels;
 maximum, exponentials and sum of each row, in lanes; the weighted sums of values, in tiles again. Keys are transposed
-once for each sequence and head, just before. Sequences are shared among the workers by cost.
+once for each sequence and head, just before. Every worker has scratch memory for one block and one head, so nothing
+of the size of the scores is stored. Sequences are shared among the workers by cost.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ def fused(program: Program) -> cora.Schedule:
     for stage in (p.inverse, p.total, p.weights, p.top, p.scores):
         s = s.compute_at(stage, out, "block")
     s = s.compute_at(p.keys_t, out, "group")
+    for stage in (p.keys_t, p.scores, p.top, p.weights, p.total, p.inverse):
+        s = s.set_scope(stage, "scratch")
     return _stages(s, p).parallel(out, "batch")
 
 

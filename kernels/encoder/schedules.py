@@ -21,10 +21,9 @@ def linear(total: cora.Tensor, result: cora.Tensor) -> cora.Schedule:
     if result is not total:
         s = s.inline(total)
     op = result.name
-    s = s.fuse(op, "batch", "i", name="token").split(op, "token", CHUNK, names=("chunk", "t"))
-    s = s.split(op, "t", TILE_ROWS, names=("tile", "r")).split(
-        op, "n", TILE_COLUMNS, names=("panel", "column")
-    )
+    s = s.fuse(op, "batch", "i", name="token").split(op, "n", TILE_COLUMNS, names=("panel", "column"))
+    s = s.split(op, "token", CHUNK, names=("chunk", "t"), tail="balanced")
+    s = s.split(op, "t", TILE_ROWS, names=("tile", "r"), tail="balanced")
     s = s.reorder(op, "chunk", "panel", "tile", "r", "column", "k").tensorize(op, "r")
     return s.parallel(op, "chunk")
 

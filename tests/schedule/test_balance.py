@@ -10,7 +10,7 @@ import pytest
 import cora
 from cora.schedule.schedule import Schedule
 from tests.reference import assert_matches
-from tests.schedule.test_stages import HOSTILE, SETTINGS, A, B, P, S, T, X, batch, check, e, h, i, m, z
+from tests.schedule.test_stages import HOSTILE, SETTINGS, A, B, M, P, S, T, X, batch, check, e, h, i, m, z
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,17 @@ def test_names_of_permutations() -> None:
         s = cora.schedule(B).remap(B, batch, table=taken)
         with pytest.raises(cora.UserError, match=f"'{taken}' names {message}.* and a permutation"):
             cora.build(s, settings=SETTINGS)
+
+
+def test_orders_of_loops_inside_one_another() -> None:
+    """A stage has a loop of the name of the one around it, and both run in an order of their own."""
+    reads = cora.sum(S[batch] * 1.0, over=cora.Dim("one", 1))
+    reader = cora.compute("reader", [batch], reads + S[M - 1 - batch])
+    s = cora.schedule(reader).compute_at(S, reader, batch)
+    s = s.remap(S, batch, "descending").remap(reader, batch, table="order")
+    kernel = cora.build(s, settings=SETTINGS)
+    a = cora.ragged([[1.0], [], [2.0, 3.0]], A)
+    assert kernel(a, order=[1, 2, 0]).to_list() == [6.0, 0.0, 6.0]
 
 
 def test_the_costliest_come_first() -> None:
