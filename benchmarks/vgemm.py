@@ -73,7 +73,7 @@ class Scale:
 
 
 FULL = Scale(SHAPES, tuple(2 << n for n in range(9)), (8, 32), (8, 128), (512, 1536, 2048), 11)
-QUICK = Scale(SHAPES[1:6] + SHAPES[7:10], (2, 4, 8), (4,), (16,), (512, 2048), 5)
+QUICK = Scale(SHAPES[1:6] + SHAPES[7:10], (2, 4), (2,), (16,), (512, 2048), 4)
 
 
 def shapes_of(dataset: str, size: int) -> tuple[tuple[int, int, int], ...]:

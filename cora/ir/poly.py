@@ -70,9 +70,18 @@ class Poly:
         return Const(0) if result is None else result
 
 
-@lru_cache(maxsize=1 << 16)
 def order_key(e: Expr) -> str:
     """A total, reproducible order on atoms: their text, with the definitions of the functions called."""
+    try:
+        return e._order
+    except AttributeError:
+        key = _order_key(e)
+        object.__setattr__(e, "_order", key)
+        return key
+
+
+@lru_cache(maxsize=1 << 16)
+def _order_key(e: Expr) -> str:
     funs = [repr_fun(n) for n in walk(e) if isinstance(n, Call)]
     return f"{e}|{funs}" if funs else str(e)
 
