@@ -57,7 +57,8 @@ def _measure(case: Case, kernels: Sequence[cora.Kernel], layer: EncoderLayer, op
     plan, out = layer.plan(lens, options.threads), np.empty_like(x)
     scores = _scores()
     tree = partial(_tree, lens.astype(np.int64), LAYER.heads)
-    calls: dict[str, Call] = {OWN: together, REDUNDANT: redundant, TREE: tree, "layer": partial(layer.run, plan, x, out)}
+    whole = partial(layer.run, plan, x, out)
+    calls: dict[str, Call] = {OWN: together, REDUNDANT: redundant, TREE: tree, "layer": whole}
     timings = times(calls, options)
     batch = Batch({"M": len(lens)}, {"lens": frozen(lens)}).evaluator()
     share = timings[OWN].median_ms / LAYERS / timings["layer"].median_ms

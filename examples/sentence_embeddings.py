@@ -25,7 +25,7 @@ from cora.kernels import SentenceEncoder
 
 HEADS = 12
 EPSILON = 1e-12
-TEXTS = 300
+TEXTS = 200
 LONGEST = 512
 TOLERANCE = 1e-4
 
