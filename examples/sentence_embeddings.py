@@ -25,7 +25,7 @@ from cora.kernels import SentenceEncoder
 
 HEADS = 12
 EPSILON = 1e-12
-TEXTS = 300
+TEXTS = 200
 LONGEST = 512
 TOLERANCE = 1e-4
 
@@ -44,7 +44,7 @@ def model_folder() -> Path:
 def texts_of_the_manual() -> list[str]:
     """Sentences and paragraphs of docs/, alternately, longest ones included."""
     found: list[str] = []
-    for page in sorted((Path(__file__).resolve().parent.parent / "docs").glob("*.md")):
+    for page in sorted((Path(__file__).resolve().parent.parent / "docs").rglob("*.md")):
         prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
         paragraphs = [" ".join(p.split()) for p in prose.split("\n\n") if len(p) > 40]
         for number, paragraph in enumerate(paragraphs):
