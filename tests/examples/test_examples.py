@@ -29,7 +29,7 @@ EXPECTED = {
     "schedule_tour.py": (
         "1. No schedule",
         [
-            "    HFuse(nests=('C_main', 'C_tail'))",
+            "    HFuse(nests=('C_main', 'C_tail'), depth=0)",
             "    Tensorize(op='D', loop='row')",
             "longest_0 = longest[0]",
         ],
