@@ -212,7 +212,8 @@ def _redirected(reader: Tensor, source: Tensor, copy: Tensor) -> Tensor:
 def check_attached(nest: LoopNest, consumer: LoopNest) -> None:
     """Two iterations of a parallel loop around an attached operator must not compute the same elements.
 
-    So every dim of the consumer that the parallel loop determines must be fixed in the operator, unless it is scratch.
+    So a dim of the operator must be the parallel loop's variable; or every dim of the consumer that the loop determines
+    must be fixed in the operator; unless it is scratch.
     Nor may the operator have a parallel loop of its own there.
     """
     for leaf in nest.around:
@@ -227,6 +228,8 @@ def check_attached(nest: LoopNest, consumer: LoopNest) -> None:
         if nest.scratch:
             continue  # each worker has its own
         fixed = {nest.values[d] for d in nest.tensor.dims}
+        if leaf.var in fixed:
+            continue
         for dim, value in consumer.values.items():
             if leaf.var in free_vars(value) and simplify(value) not in fixed:
                 raise ScheduleError(

@@ -221,3 +221,10 @@ def test_lanes_do_not_share_scratch() -> None:
         s.set_scope(once, "scratch").vectorize(twice, "i_i")
     with pytest.raises(cora.ScheduleError, match="runs in lanes, which would share the scratch"):
         s.vectorize(twice, "i_i").set_scope(once, "scratch")
+
+
+def test_a_parallel_loop_whose_index_an_attached_operator_has() -> None:
+    """Even parts depend on the length of the row, and so on the parallel loop; the rows are different ones."""
+    p, o = neighbours()
+    s = cora.schedule(o).split(o, i, 4, names=("io", "ii"), tail="balanced").compute_at(p, o, "io")
+    check(s.parallel(o, batch), [A])
