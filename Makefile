@@ -22,7 +22,7 @@ SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 14))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format bench-quick fuzz clean
+.PHONY: help venv demo test test-gpu lint format bench-quick fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -50,6 +50,11 @@ demo: $(STAMP) ## compile and run the first programs on a realistic batch
 
 test: lint ## lint, then the tests on all cores
 	@$(PY) -m pytest --numprocesses auto --quiet $(PYTEST_ARGS)
+
+test-gpu: $(STAMP) ## on a machine with a GPU: the CUDA tests on it, all operators, and those that need it
+	@$(PY) -c 'import sys; from cora.runtime.cuda.driver import open_device; print(open_device().name())' || \
+	    { echo "make: no CUDA device; 'make test' runs the CUDA tests on the CPU" >&2; exit 2; }
+	@CORA_CUDA_EMULATOR=0 $(PY) -m pytest --quiet tests/cuda $(PYTEST_ARGS)
 
 lint: $(STAMP) ## ruff (rules and format) and mypy
 	@$(PY) -m ruff check --quiet --output-format concise .

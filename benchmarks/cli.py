@@ -1,4 +1,4 @@
-"""The command line: `python -m benchmarks demo|foundation|loadhoist|opsplit|all|list`."""
+"""The command line: `python -m benchmarks demo|foundation|...|all|list`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,26 @@ EXPERIMENTS = (
     Experiment(
         "loadhoist", "what ragged loops and storage cost at equal lengths, and what hoisting gives back"
     ),
+    Experiment("vgemm", "batches of products of many shapes, and linear layers, against BLAS libraries"),
+    Experiment("trmm", "a triangular matrix times a dense one, against strmm and dense products"),
+    Experiment("taco", "triangles as ragged tensors and as sparse matrices: trmm, tradd, trmul"),
     Experiment("opsplit", "operation splitting and horizontal fusion of the products of attention"),
+    Experiment("encoder", "an encoder layer against PyTorch's ways (Table 4)"),
+    Experiment("mha", "multi-head attention against PyTorch, plain and micro-batched (Table 9)"),
+    Experiment("masked_sdpa", "causal attention: the triangle alone, the square, PyTorch (Figure 18)"),
+    Experiment("waste", "operations of a padded encoder layer over useful ones (Figure 2)"),
+    Experiment("partial_padding", "operations that our kernels execute over useful ones (Figure 22)"),
+    Experiment("prelude", "auxiliary arrays: time and memory (Tables 7 and 8, storage schemes)"),
+    Experiment("breakdown", "an encoder layer kernel by kernel (Table 10)"),
+    Experiment("pad_fusion", "attention on packed tokens, and with an operator that pads (Figure 11)"),
+    Experiment("memory", "forward activations, ragged and padded (Figure 19)"),
+)
+
+#: Experiments that need NVRTC (extra cuda), and are asked for by name.
+CUDA_EXPERIMENTS = (
+    Experiment(
+        "cuda_resources", "registers, shared memory, spills and occupancy of kernels for GPUs; no GPU needed"
+    ),
 )
 
 Quick = Annotated[bool, typer.Option("--quick", help="Less data and fewer repeats.")]
@@ -90,7 +109,7 @@ def _run(
 ) -> None:
     """Run experiments in turn. Exit status 1 if a result is wrong or one fails, 2 for a usage error."""
     if target is Target.CUDA:
-        typer.echo("benchmarks: target 'cuda' is not supported: kernels are built for CPUs", err=True)
+        typer.echo(f"benchmarks: {_no_cuda()}", err=True)
         raise typer.Exit(2)
     if threads is not None:
         # TVM reads it when its pool starts, which nothing has caused yet.
@@ -106,7 +125,18 @@ def _run(
         raise typer.Exit(1)
 
 
-for _experiment in EXPERIMENTS:
+def _no_cuda() -> str:
+    """Why target cuda cannot be measured."""
+    from cora.runtime.cuda.driver import has_device
+
+    if has_device():
+        return (
+            "target 'cuda': these experiments compare with libraries for CPUs; cuda_resources needs no target"
+        )
+    return "target 'cuda': this machine has no CUDA device; cuda_resources needs none"
+
+
+for _experiment in (*EXPERIMENTS, *CUDA_EXPERIMENTS):
     app.command(_experiment.name, help=_experiment.summary)(_command((_experiment,)))
 app.command("all", help="every experiment in turn")(_command(EXPERIMENTS))
 
@@ -115,6 +145,6 @@ app.command("all", help="every experiment in turn")(_command(EXPERIMENTS))
 def list_experiments() -> None:
     """Print a table of the experiments."""
     table = Table("experiment", "what it measures")
-    for experiment in EXPERIMENTS:
+    for experiment in (*EXPERIMENTS, *CUDA_EXPERIMENTS):
         table.add_row(experiment.name, experiment.summary)
     Console().print(table)

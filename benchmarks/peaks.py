@@ -83,15 +83,21 @@ class NumpyStream:
         scalar = np.float32(factor)
         self._run(lambda out, source: np.multiply(source, scalar, out=out), out, source)
 
-    def _run(self, operation: Callable[[Vector, Vector], object], a: Vector, b: Vector) -> None:
-        if a.shape != b.shape or a.ndim != 1:
-            raise UserError(f"NumpyStream: expected two vectors of one length, got {a.shape} and {b.shape}")
+    def binary(self, function: np.ufunc, first: Vector, second: Vector, out: Vector) -> None:
+        """`function(first, second, out=out)`. All have shape [n]."""
+        self._run(lambda x, y, z: function(x, y, out=z), first, second, out)
+
+    def _run(self, operation: Callable[..., object], *vectors: Vector) -> None:
+        first = vectors[0]
+        if any(v.shape != first.shape or v.ndim != 1 for v in vectors):
+            shapes = ", ".join(str(v.shape) for v in vectors)
+            raise UserError(f"NumpyStream: expected vectors of one length, got {shapes}")
         if self._pool is None:
-            operation(a, b)
+            operation(*vectors)
             return
-        bounds = [len(a) * part // self.threads for part in range(self.threads + 1)]
+        bounds = [len(first) * part // self.threads for part in range(self.threads + 1)]
         parts = [slice(low, high) for low, high in pairwise(bounds)]
-        for done in [self._pool.submit(operation, a[part], b[part]) for part in parts]:
+        for done in [self._pool.submit(operation, *(v[part] for v in vectors)) for part in parts]:
             done.result()
 
 

@@ -136,6 +136,83 @@ def by_batch_size(csv_path: str | Path, png_path: str | Path, *, metrics: Sequen
     return _save(figure, Path(png_path))
 
 
+def by_case(csv_path: str | Path, png_path: str | Path, *, metric: str, ylabel: str) -> Path:
+    """A group of bars for each batch (dataset and size), a bar for each variant, and a line at 1.
+
+    Raises:
+        UserError: no row with this metric.
+    """
+    rows = [r for r in read_rows(csv_path) if r.metric == metric]
+    if not rows:
+        raise UserError(f"by_case: {csv_path} has no row of {metric}")
+    batches = list(dict.fromkeys((r.dataset, r.batch_size) for r in rows))
+    variants = list(dict.fromkeys(r.variant for r in rows))
+    value = {(r.dataset, r.batch_size, r.variant): r.value for r in rows}
+    width = 0.8 / len(variants)
+    figure = Figure(figsize=(2.5 + 0.25 * len(batches) * len(variants), 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    for number, variant in enumerate(variants):
+        own = [(x, value[(*b, variant)]) for x, b in enumerate(batches) if (*b, variant) in value]
+        places = [x + (number - (len(variants) - 1) / 2) * width for x, _ in own]
+        colour = COLOURS[number % len(COLOURS)]
+        hatch = "//" if number >= len(COLOURS) else ""
+        axes.bar(places, [height for _, height in own], width, label=variant, color=colour, hatch=hatch)
+    axes.axhline(1.0, color="black", linewidth=1)
+    axes.set_xticks(range(len(batches)), [f"{name}\n{size}" for name, size in batches], fontsize=8)
+    axes.set_ylabel(ylabel)
+    axes.legend(fontsize=8)
+    return _save(figure, Path(png_path))
+
+
+def lines(
+    csv_path: str | Path,
+    png_path: str | Path,
+    *,
+    metric: str,
+    panels: Sequence[tuple[str, int]],
+    x: str,
+    xlabel: str,
+    ylabel: str,
+    logarithmic: bool = False,
+) -> Path:
+    """A panel for each dataset and number of threads, a line for each variant, over the column `x` on a binary axis.
+
+    Raises:
+        UserError: a panel has no row.
+    """
+    rows = [r for r in read_rows(csv_path) if r.metric == metric]
+    across = min(len(panels), 2)
+    down = -(-len(panels) // across)
+    figure = Figure(figsize=(1.0 + 4.5 * across, 3.5 * down), layout="constrained")
+    axes_of = figure.subplots(down, across, squeeze=False).flatten()
+    for axes, (dataset, threads) in zip(axes_of, panels, strict=False):
+        own = [r for r in rows if (r.dataset, r.threads) == (dataset, threads)]
+        if not own:
+            raise UserError(f"lines: {csv_path} has no row of {metric} on {dataset}, {threads} threads")
+        for number, variant in enumerate(dict.fromkeys(r.variant for r in own)):
+            points = sorted((getattr(r, x), r.value) for r in own if r.variant == variant)
+            style = ("-", "--", ":")[number // len(COLOURS) % 3]
+            axes.plot(
+                *zip(*points, strict=True),
+                marker="o",
+                linestyle=style,
+                label=variant,
+                color=COLOURS[number % len(COLOURS)],
+            )
+        sizes = sorted({getattr(r, x) for r in own})
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sizes, [str(size) for size in sizes])
+        axes.set_xlabel(xlabel)
+        axes.set_ylabel(ylabel)
+        if logarithmic:
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
+        axes.set_title(f"{dataset}, {threads} thread{'s' if threads > 1 else ''}", fontsize=10)
+        axes.legend(fontsize=7)
+    return _save(figure, Path(png_path))
+
+
 def _save(figure: Figure, path: Path) -> Path:
     figure.savefig(path, dpi=150)
     return path

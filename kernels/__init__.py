@@ -1,1 +1,47 @@
 """Ready-made ragged kernels: definitions, and schedules for each back end apart from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from cora.kernels.attention import attention
+from cora.kernels.encoder import Encoder, EncoderLayer, LayerConfig, LayerWeights, SentenceEncoder
+from cora.kernels.gemm import LINEAR, VGEMM, linear, vgemm
+from cora.kernels.registry import Recipe, Variant
+from cora.kernels.triangular import (
+    BANDED,
+    ELEMENTWISE,
+    TRADD,
+    TRMM,
+    TRMUL,
+    banded_matmul,
+    tradd,
+    triangle_elementwise,
+    trmm,
+    trmul,
+)
+
+#: All recipes by name.
+RECIPES: Mapping[str, Recipe] = MappingProxyType(
+    {recipe.name: recipe for recipe in (VGEMM, LINEAR, TRMM, TRADD, TRMUL, ELEMENTWISE, BANDED)}
+)
+
+__all__ = [
+    "RECIPES",
+    "Encoder",
+    "EncoderLayer",
+    "LayerConfig",
+    "LayerWeights",
+    "Recipe",
+    "SentenceEncoder",
+    "Variant",
+    "attention",
+    "banded_matmul",
+    "linear",
+    "tradd",
+    "triangle_elementwise",
+    "trmm",
+    "trmul",
+    "vgemm",
+]

@@ -48,6 +48,7 @@ class NativePrelude:
         "_keys",
         "_owner",
         "_pack",
+        "_permutations",
         "_usual",
         "spec",
     )
@@ -65,6 +66,7 @@ class NativePrelude:
             for table in spec.tables
         )
         self._given = tuple((t, e.fun.name, e.key) for t, e in enumerate(spec.tables) if e.given)
+        self._permutations = frozenset(t for t, e in enumerate(spec.tables) if e.kind == "permutation")
         arguments = len(spec.sizes) + 2 * len(spec.tables)
         self._frame = ctypes.c_int64 * (arguments + len(spec.tables) + 1)
         self._pack = struct.Struct(f"={arguments}q").pack_into
@@ -152,6 +154,8 @@ class NativePrelude:
             array = lengths[name]
             if not isinstance(array, np.ndarray) or array.dtype != _INT32 or array.ndim != 1:
                 _checked(array, _INT32, f"lengths '{name}'")
+            if t in self._permutations:
+                _check_permutation(array, name)
             count = known[t] = len(array)
             first = arena.reserve(key, count, _INT32)
             arena.int32[first : first + count] = array
@@ -206,7 +210,8 @@ class NativePrelude:
 
     def _error(self, t: int, fault: int, count: int, given: int, address: int, entry: int) -> CoraError:
         table = self.spec.tables[t]
-        what = f"lengths '{table.fun}'" if table.given else f"prelude: table of '{table.fun}'"
+        given_as = "permutation" if table.kind == "permutation" else "lengths"
+        what = f"{given_as} '{table.fun}'" if table.given else f"prelude: table of '{table.fun}'"
         match fault:
             case _ if fault == WRONG_COUNT:
                 extents = ", ".join(str(dim.extent) for dim in table.fun.domain)
@@ -261,6 +266,17 @@ def _checked(array: IntArray, dtype: np.dtype[Any], what: str) -> IntArray:
     return array
 
 
+def _check_permutation(array: IntArray, name: str) -> None:
+    """UserError unless the values are 0..n-1 in some order."""
+    n = len(array)
+    times = np.bincount(array[(array >= 0) & (array < n)], minlength=n)
+    if n and (times != 1).any():
+        wrong = int(np.argmax(times != 1))
+        raise UserError(
+            f"permutation '{name}': expected each of 0..{n - 1} once; {wrong} is there {int(times[wrong])} times"
+        )
+
+
 _C_TYPES: Final = {"int32": ctypes.c_int32, "int64": ctypes.c_int64}
 
 _FACTS: Final = {
@@ -268,6 +284,9 @@ _FACTS: Final = {
     "ffo": "the row whose start is not after the iteration and whose end is after it",
     "ffi": "a position from 0 to that of the iteration",
     "cuts": "cuts that go from 0 to the number of rows and do not decrease",
+    "starts": "starts that go from 0 to the number of rows and do not decrease",
+    "order": "rows, each below their number",
+    "lists": "rows, each below their number",
 }
 
 

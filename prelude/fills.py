@@ -10,8 +10,23 @@ from llvmlite import ir
 
 from cora.errors import InternalError
 from cora.ir.expr import Dim
-from cora.ir.ufun import Cuts, FusedInner, FusedOuter, Given, Maximum, Scan, UFun
+from cora.ir.ufun import (
+    Cuts,
+    Descending,
+    FusedInner,
+    FusedOuter,
+    Given,
+    Lists,
+    Maximum,
+    Owners,
+    Scan,
+    Starts,
+    UFun,
+    formal,
+    rows_of,
+)
 from cora.prelude.emit import I1, I64, Cell, Emitter, Env, Value, const, stored_type
+from cora.prelude.orders import CHECK_ORDER, DESCENDING, LISTS, OWNERS, STARTS
 from cora.prelude.rows import (
     CHECK_CUTS,
     CHECK_LENGTHS,
@@ -40,16 +55,32 @@ def emit_fill(x: Emitter, helpers: Helpers, table: Table, out: Value, entries: V
             _fill_maximum(x, table.fun, out, over, lambda env: x.value(body, env))
         case Cuts() as definition:
             _fill_cuts(x, table.fun, out, definition)
+        case Descending(cost=cost):
+            helpers.call(x, DESCENDING, [out, x.address(cost), entries])
+        case Owners(order=UFun(definition=Descending(cost=cost)) as order, parts=parts):
+            workers = x.count(parts, {})
+            helpers.call(x, OWNERS, [out, x.address(order), x.address(cost), entries, workers])
+        case Starts(owners=owners):
+            helpers.call(x, STARTS, [out, x.address(owners), x.count(rows_of(owners), {}), entries])
+        case Lists(owners=UFun(definition=Owners(parts=parts)) as owners):
+            starts = x.address(UFun("starts", (formal(0, parts + 1),), Starts(owners)))
+            helpers.call(x, LISTS, [out, x.address(owners), starts, entries, x.count(parts, {})])
+        case other:
+            raise InternalError(f"prelude: cannot compute the table of '{table.fun}': {other}")
 
 
 def emit_check(x: Emitter, helpers: Helpers, table: Table, data: Value, entries: Value) -> Value:
     """The position of an entry that violates a fact, -1 if none is found.
 
     Given: entries are not negative. Scan: rows start at 0 and do not decrease. FusedOuter, FusedInner: the
-    first and the last entry of a fused loop are in their row. Cuts: from 0 to n, not decreasing. Maximum:
-    no facts.
+    first and the last entry of a fused loop are in their row. Cuts, Starts: from 0 to n, not decreasing.
+    Descending, Lists, and a permutation: from 0 to n - 1. Maximum, Owners: no facts.
     """
     match table.fun.definition:
+        case Given(permutation=True) | Descending() | Lists():
+            return helpers.call(x, CHECK_ORDER, [data, entries])
+        case Starts():
+            return helpers.call(x, CHECK_CUTS, [data, entries, x.count(rows_of(table.fun), {})])
         case Given():
             return helpers.call(x, CHECK_LENGTHS, [data, entries])
         case Scan():
@@ -66,7 +97,7 @@ def emit_check(x: Emitter, helpers: Helpers, table: Table, data: Value, entries:
             return bad.get()
         case Cuts(cost=cost):
             return helpers.call(x, CHECK_CUTS, [data, entries, x.count(_rows_of(cost), {})])
-        case Maximum():
+        case Maximum() | Owners():
             return const(-1)
 
 

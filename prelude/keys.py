@@ -12,7 +12,20 @@ from collections.abc import Iterator, Mapping
 from cora.errors import InternalError, UnsupportedError
 from cora.ir import dtypes
 from cora.ir.expr import Binary, Call, Cast, Const, Dim, Expr, Select, Size, Unary
-from cora.ir.ufun import Cuts, FusedInner, FusedOuter, Given, Maximum, Scan, UFun
+from cora.ir.ufun import (
+    Cuts,
+    Descending,
+    FusedInner,
+    FusedOuter,
+    Given,
+    Lists,
+    Maximum,
+    Owners,
+    Scan,
+    Starts,
+    UFun,
+    formal,
+)
 from cora.ir.visit import walk
 
 _HEX_DIGITS = 16
@@ -58,14 +71,16 @@ class Keys:
                 outer = dict(list(names.items())[:-1])
                 yield self._bind(fun, index, outer)
                 yield self._expr(fun, body, outer)
-            case FusedOuter(offset=offset) | FusedInner(offset=offset):
-                yield self.of(offset)
+            case FusedOuter(offset=direct) | FusedInner(offset=direct) | Descending(cost=direct):
+                yield self.of(direct)
+            case Starts(owners=direct) | Lists(owners=direct):
+                yield self.of(direct)
             case Maximum(over=over, body=body):
                 inner = dict(names)
                 yield from [self._bind(fun, dim, inner) for dim in over]
                 yield self._expr(fun, body, inner)
-            case Cuts(cost=cost, parts=parts):
-                yield self.of(cost)
+            case Cuts(cost=direct, parts=parts) | Owners(order=direct, parts=parts):
+                yield self.of(direct)
                 yield self._expr(fun, parts, {})
 
     def _expr(self, fun: UFun, e: Expr, names: Mapping[Dim, str]) -> str:
@@ -99,8 +114,10 @@ class Keys:
 
 
 def kind(fun: UFun) -> str:
-    """The kind of definition, in one word: given, scan, ffo, ffi, maximum or cuts."""
+    """The kind of definition, in one word: given, scan, ffo, ffi, cuts..."""
     match fun.definition:
+        case Given(permutation=True):
+            return "permutation"
         case Given():
             return "given"
         case Scan():
@@ -113,6 +130,14 @@ def kind(fun: UFun) -> str:
             return "maximum"
         case Cuts():
             return "cuts"
+        case Descending():
+            return "order"
+        case Owners():
+            return "owners"
+        case Starts():
+            return "starts"
+        case Lists():
+            return "lists"
 
 
 def expressions(fun: UFun) -> Iterator[Expr]:
@@ -126,7 +151,7 @@ def expressions(fun: UFun) -> Iterator[Expr]:
         case Maximum(over=over, body=body):
             yield from (dim.extent for dim in over)
             yield body
-        case Cuts(parts=parts):
+        case Cuts(parts=parts) | Owners(parts=parts):
             yield parts
         case _:
             pass
@@ -135,8 +160,18 @@ def expressions(fun: UFun) -> Iterator[Expr]:
 def functions(fun: UFun) -> Iterator[UFun]:
     """The functions that the table of `fun` is computed from, in the order in which they stand."""
     match fun.definition:
-        case FusedOuter(offset=direct) | FusedInner(offset=direct) | Cuts(cost=direct):
+        case FusedOuter(offset=direct) | FusedInner(offset=direct):
             yield direct
+        case Cuts(cost=direct) | Descending(cost=direct):
+            yield direct
+        case Owners(order=UFun(definition=Descending(cost=cost)) as order):
+            yield cost
+            yield order
+        case Starts(owners=owners):
+            yield owners
+        case Lists(owners=UFun(definition=Owners(parts=parts)) as owners):
+            yield owners
+            yield UFun("starts", (formal(0, parts + 1),), Starts(owners))
         case _:
             pass
     for expression in expressions(fun):

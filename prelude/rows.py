@@ -140,7 +140,7 @@ def _check_sums(x: Emitter, data: Value, base: Value, count: Value) -> Value:
         value = x.load(I64, data, position)
         wrong = b.icmp_signed("!=", value, const(0))
         wrong = b.select(b.icmp_signed("==", i, const(0)), wrong, b.icmp_signed("<", value, previous.get()))
-        _note_first(x, bad, wrong, position)
+        note_first(x, bad, wrong, position)
         previous.set(value)
     return bad.get()
 
@@ -150,7 +150,7 @@ def _check_lengths(x: Emitter, data: Value, count: Value) -> Value:
     b = x.builder
     bad = Cell(x, const(-1))
     with x.loop(count) as i:
-        _note_first(x, bad, b.icmp_signed("<", x.load(I32, data, i), const(0)), i)
+        note_first(x, bad, b.icmp_signed("<", x.load(I32, data, i), const(0)), i)
     return bad.get()
 
 
@@ -165,12 +165,13 @@ def _check_cuts(x: Emitter, data: Value, count: Value, rows: Value) -> Value:
         lower = b.select(last, rows, previous.get())
         upper = b.select(first, const(0), rows)
         wrong = b.or_(b.icmp_signed("<", value, lower), b.icmp_signed(">", value, upper))
-        _note_first(x, bad, wrong, i)
+        note_first(x, bad, wrong, i)
         previous.set(value)
     return bad.get()
 
 
-def _note_first(x: Emitter, bad: Cell, wrong: Value, position: Value) -> None:
+def note_first(x: Emitter, bad: Cell, wrong: Value, position: Value) -> None:
+    """Keep the first position at which something is wrong."""
     b = x.builder
     first = b.and_(wrong, b.icmp_signed("<", bad.get(), const(0)))
     bad.set(b.select(first, position, bad.get()))

@@ -7,7 +7,19 @@ from dataclasses import dataclass
 
 from cora.errors import InternalError
 from cora.ir.expr import Expr
-from cora.ir.ufun import Cuts, FusedInner, FusedOuter, Given, Maximum, Scan, UFun
+from cora.ir.ufun import (
+    Cuts,
+    Descending,
+    FusedInner,
+    FusedOuter,
+    Given,
+    Lists,
+    Maximum,
+    Owners,
+    Scan,
+    Starts,
+    UFun,
+)
 from cora.prelude.keys import Keys, called, expressions, functions, kind, sizes
 
 
@@ -31,7 +43,7 @@ class Table:
 
     @property
     def kind(self) -> str:
-        """given, scan, ffo, ffi, maximum or cuts."""
+        """given, scan, ffo, ffi, cuts...: see `cora.prelude.keys.kind`."""
         return kind(self.fun)
 
     def describe(self) -> str:
@@ -39,6 +51,8 @@ class Table:
         fun = self.fun
         extents = ", ".join(f"{dim} < {dim.extent}" for dim in fun.domain)
         match fun.definition:
+            case Given(permutation=True):
+                meaning = "a permutation, given"
             case Given():
                 meaning = "given"
             case Scan(index=index, body=body):
@@ -51,6 +65,14 @@ class Table:
                 meaning = f"maximum of {body} over {', '.join(f'{d} < {d.extent}' for d in over)}"
             case Cuts(cost=cost, parts=parts):
                 meaning = f"balanced cuts by {cost} into {parts} parts"
+            case Descending(cost=cost):
+                meaning = f"rows of {cost} by descending cost"
+            case Owners(order=order, parts=parts):
+                meaning = f"worker of each row, of {parts}, longest first by {order}"
+            case Starts(owners=owners):
+                meaning = f"where the rows of each worker start, by {owners}"
+            case Lists(owners=owners):
+                meaning = f"the rows of each worker, by {owners}"
         return f"{fun.name}[{extents}] {fun.dtype} x {self.size}: {meaning} ({self.key})"
 
 

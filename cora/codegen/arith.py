@@ -36,7 +36,12 @@ def binary(scope: Scope, op: BinaryOp, a: Value, b: Value) -> Value:
             return _ring(op, a, b)
         case "div":
             lanes = max(a.lanes, b.lanes)
-            return Value(T.Div(a.over(lanes), b.over(lanes)), a.dtype, lanes)
+            divisor = b.over(lanes)
+            if not isinstance(divisor, T.FloatImm):
+                # TVM's analyzer folds what it can, in code that never runs too, and fails where a divisor becomes 0.
+                # A call is opaque to it; LLVM knows that x with the sign of x is x.
+                divisor = intrinsic(typed(b.dtype, lanes), "copysign", divisor, divisor)
+            return Value(T.Div(a.over(lanes), divisor), a.dtype, lanes)
         case "floordiv" | "mod":
             return _divide(scope, op, a, b)
         case "min" | "max":

@@ -12,7 +12,9 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -42,9 +44,27 @@ class Library:
 def start_runtime() -> None:
     """Load the TVM run time, once, with the threads set; UserError if TVM is not installed."""
     configure_threads()
-    import tvm_ffi  # noqa: F401  (its library must come first)
+    with without_torch():
+        import tvm_ffi  # noqa: F401  (its library must come first)
 
     ctypes.CDLL(str(runtime_path()), ctypes.RTLD_GLOBAL)
+
+
+@contextmanager
+def without_torch() -> Iterator[None]:
+    """Imports of TVM in the body do not import PyTorch.
+
+    Where PyTorch is installed, TVM imports it, which takes a second or more and 200 MB, to accept its tensors; cora
+    hands TVM plain addresses. A program that has imported PyTorch already keeps it.
+    """
+    if "torch" in sys.modules:
+        yield
+        return
+    sys.modules["torch"] = None  # type: ignore[assignment]  # makes `import torch` fail, which TVM expects
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
 
 
 def configure_threads() -> None:

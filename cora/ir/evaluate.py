@@ -9,12 +9,25 @@ from __future__ import annotations
 import operator
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import heapreplace
 from typing import Any, TypeAlias
 
 from cora.errors import InternalError, UnsupportedError, UserError
 from cora.ir import dtypes
 from cora.ir.expr import Binary, Call, Cast, Const, Dim, Expr, Select, Size, Unary
-from cora.ir.ufun import Cuts, FusedInner, FusedOuter, Given, Maximum, Scan, UFun
+from cora.ir.ufun import (
+    Cuts,
+    Descending,
+    FusedInner,
+    FusedOuter,
+    Given,
+    Lists,
+    Maximum,
+    Owners,
+    Scan,
+    Starts,
+    UFun,
+)
 
 Number: TypeAlias = int | float | bool
 Env: TypeAlias = Mapping[Expr, Number]
@@ -140,6 +153,8 @@ class Evaluator:
                 return max(self._terms(over, body), default=0)
             case Cuts(cost=cost, parts=parts):
                 return self._cut(cost, int(self.value(parts)), args[0])
+            case Descending() | Owners() | Lists() | Starts():
+                return self._ordered(fun)[args[0]]
 
     def _prefix_sums(self, fun: UFun, outer: tuple[int, ...]) -> list[int]:
         """`[fun(outer, 0), fun(outer, 1), ...]` for a Scan."""
@@ -165,6 +180,38 @@ class Evaluator:
             return len(sums) - 1
         return bisect_left(sums, w * sums[-1], key=lambda c: c * parts)
 
+    def _ordered(self, fun: UFun) -> list[int]:
+        """All values of a function that orders rows, or gives them to workers."""
+        values = self._sums.get((fun, ()))
+        if values is None:
+            match fun.definition:
+                case Descending(cost=cost):
+                    sums = self._prefix_sums(cost, ())
+                    values = sorted(range(len(sums) - 1), key=lambda r: (sums[r] - sums[r + 1], r))
+                case Owners(order=order, parts=parts):
+                    values = self._owners(order, int(self.value(parts)))
+                case Lists(owners=owners):
+                    owner = self._ordered(owners)
+                    values = sorted(range(len(owner)), key=lambda r: (owner[r], r))
+                case Starts(owners=UFun(definition=Owners(parts=parts)) as owners):
+                    owner = sorted(self._ordered(owners))
+                    values = [bisect_left(owner, w) for w in range(int(self.value(parts)) + 1)]
+                case other:
+                    raise InternalError(f"{fun.name}: expected an order of rows; got {other}")
+            self._sums[fun, ()] = values
+        return values
+
+    def _owners(self, order: UFun, parts: int) -> list[int]:
+        """Each row to the worker with the least work so far."""
+        assert isinstance(order.definition, Descending)
+        sums = self._prefix_sums(order.definition.cost, ())
+        work = [(0, worker) for worker in range(parts)]  # a heap
+        values = [0] * (len(sums) - 1)
+        for r in self._ordered(order) if work else []:
+            load, values[r] = work[0]
+            heapreplace(work, (load + sums[r + 1] - sums[r] + 1, values[r]))
+        return values
+
     def _lengths_of(self, fun: UFun) -> tuple[list[int], dict[tuple[int, ...], int]]:
         """The flat values of a given length function, and where each of its rows starts in them."""
         found = self._given.get(fun)
@@ -179,6 +226,11 @@ class Evaluator:
                     scope: dict[Expr, Number] = dict(zip(fun.domain[:-1], row, strict=True))
                     starts[row] = total
                     total += max(int(self.value(fun.domain[-1].extent, scope)), 0)
+            if fun.definition == Given(permutation=True) and sorted(flat) != list(range(total)):
+                raise UserError(
+                    f"permutation '{fun.name}': expected each of 0..{total - 1} once; got {flat[:8]}"
+                    + ("..." if len(flat) > 8 else "")
+                )
             if len(flat) != total:
                 raise UserError(
                     f"lengths '{fun.name}': expected {total} values, one for each index of "

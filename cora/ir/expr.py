@@ -63,10 +63,11 @@ def _fields_of(kind: type) -> Callable[[object], tuple[object, ...]]:
 
 
 class Node:
-    """Structural equality with a cached hash, for frozen dataclasses."""
+    """Structural equality with a cached hash, for frozen dataclasses. `_order` caches `poly.order_key`."""
 
-    __slots__ = ("_hash",)
+    __slots__ = ("_hash", "_order")
     _hash: int
+    _order: str
 
     def _key(self) -> tuple[object, ...]:
         kind: Any = type(self)  # mypy takes the hash of the class for that of its instances

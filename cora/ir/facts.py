@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from math import gcd
 
 from cora.ir import dtypes
+from cora.ir.bounds import multiple_of
 from cora.ir.expr import (
     TRUE,
     ZERO,
@@ -30,8 +31,22 @@ from cora.ir.expr import (
     conjunction,
     unary,
 )
-from cora.ir.simplify import Poly, multiple_of, polynomial
-from cora.ir.ufun import Cuts, FusedInner, FusedOuter, Given, Maximum, Scan, UFun, fusion_maps
+from cora.ir.poly import Poly, polynomial
+from cora.ir.ufun import (
+    Cuts,
+    Descending,
+    FusedInner,
+    FusedOuter,
+    Given,
+    Lists,
+    Maximum,
+    Owners,
+    Scan,
+    Starts,
+    UFun,
+    fusion_maps,
+    rows_of,
+)
 from cora.ir.visit import substitute, walk
 
 
@@ -74,7 +89,7 @@ def is_nonnegative(e: Expr) -> bool:
 def values_nonnegative(fun: UFun) -> bool:
     """Whether all values of `fun` are seen to be >= 0, from its definition."""
     match fun.definition:
-        case Given() | FusedOuter():
+        case Given() | FusedOuter() | Descending() | Owners() | Starts() | Lists():
             return True
         case Scan(body=body) | Maximum(body=body):
             return is_nonnegative(body)
@@ -96,22 +111,27 @@ def facts(call: Call) -> list[Expr]:
             found += _inner_facts(call, offset)
         case Cuts(cost=cost, parts=parts) if is_nonnegative(_scan(cost).body):
             found += _cut_facts(call, rows(cost, ()), parts)
+        case Starts(owners=UFun(definition=Owners(parts=parts))):
+            n = rows_of(call.fun)
+            found += _cut_facts(call, n if is_nonnegative(n) else binary("max", n, 0), parts)
+        case Given(permutation=True) | Descending() | Lists():
+            found.append(implies(in_domain(call), call < rows_of(call.fun)))
     return [f for f in found if f != TRUE]
 
 
 def factor_of(call: Call) -> int:
     """A positive integer that divides the value of `call` on every batch; 0 if that is always 0."""
-    match call.fun.definition:
-        case FusedInner(offset=offset):  # row starts and f are multiples: so is their difference
-            return gcd(multiple_of(_scan(offset).body), multiple_of(call.args[-1]))
     return multiple_of(call)
 
 
 def pair_facts(a: Call, b: Call) -> list[Expr]:
-    """Facts about two applications of one Scan with the same outer arguments: parts of one sum.
+    """Facts about two applications of one function.
 
-    (Against the total, `facts` itself has the relation.)
+    A Scan with the same outer arguments: parts of one sum. (Against the total, `facts` itself has the relation.)
+    A permutation: different places hold different rows.
     """
+    if a.fun == b.fun and is_permutation(a.fun):
+        return [implies(conjunction([in_domain(a), in_domain(b), _eq(a, b)]), _eq(a.args[0], b.args[0]))]
     if a.fun != b.fun or not isinstance(a.fun.definition, Scan) or a.args[:-1] != b.args[:-1]:
         return []
     if rows(a.fun, a.args[:-1]) in (a.args[-1], b.args[-1]):
@@ -180,16 +200,24 @@ def row_length(call: Call) -> Expr:
     return substitute(scan.body, {**values, scan.index: call.args[-1]})
 
 
+def is_permutation(fun: UFun) -> bool:
+    """Whether the values of `fun` are the integers of its domain, in some order."""
+    match fun.definition:
+        case Given(permutation=True) | Descending() | Lists():
+            return True
+    return False
+
+
 def relations(calls: Sequence[Call]) -> list[Expr]:
     """Facts that join several of `calls`: pairs of sums, a maximum and the values it is over."""
     found: list[Expr] = []
     for position, call in enumerate(calls):
         match call.fun.definition:
-            case Scan():
-                for other in calls[position + 1 :]:
-                    found += pair_facts(call, other)
             case Maximum():
                 found += [maximum_fact(call, point) for point in _instances(call, calls)]
+            case _:
+                for other in calls[position + 1 :]:
+                    found += pair_facts(call, other)
     return found
 
 

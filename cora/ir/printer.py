@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from cora.ir.expr import (
     COMPARISONS,
+    TRUE,
+    ZERO,
     Access,
     Binary,
     Call,
@@ -20,7 +22,20 @@ from cora.ir.expr import (
     Unary,
     Var,
 )
-from cora.ir.stmt import Alloc, Block, For, If, Let, LoopKind, Operand, Stmt, Store, Tile
+from cora.ir.stmt import (
+    Alloc,
+    Barrier,
+    Block,
+    For,
+    If,
+    Let,
+    LoopKind,
+    Operand,
+    Stmt,
+    Store,
+    ThreadReduce,
+    Tile,
+)
 
 _INFIX = {
     "add": ("+", 5), "sub": ("-", 5), "mul": ("*", 6), "div": ("/", 6), "floordiv": ("//", 6),
@@ -86,12 +101,22 @@ def show_stmt(s: Stmt, indent: int = 0) -> str:
             return f"{pad}local {buffer.name}[{buffer.size}]: {buffer.dtype}\n{show_stmt(body, indent)}"
         case Store(buffer=buffer, offset=offset, value=value):
             return f"{pad}{buffer.name}[{offset}] = {value}"
+        case Barrier():
+            return f"{pad}barrier"
+        case ThreadReduce(op=op, buffer=buffer, threads=threads):
+            return f"{pad}{buffer.name}[:] = {op} over {threads} threads"
         case Tile():
             terms = {name: _operand(operand) for name, operand in s.operands().items()}
             extra = "".join(f" + {terms[name]}" for name in ("start", "residual") if name in terms)
-            size = f"rows={s.rows}, columns={s.columns}, depth={s.depth}"
+            depth = str(s.depth) if s.step == 0 else f"{s.depth} + row, at most {s.limit}"
+            size = f"rows={s.rows}, columns={s.columns}, depth={depth}"
+            if s.first != TRUE:
+                size += f", adds unless {s.first}"
+            if s.residual is not None and s.last != TRUE:
+                size += f", residual if {s.last}"
             return f"{pad}{terms['out']} = {terms['a']} @ {terms['b']}{extra}  # tile, {size}"
 
 
 def _operand(operand: Operand) -> str:
-    return f"{operand.buffer.name}[{operand.offset} : {operand.row}, {operand.column}]"
+    row = str(operand.row) if operand.bend == ZERO else f"{operand.row} bent by {operand.bend}"
+    return f"{operand.buffer.name}[{operand.offset} : {row}, {operand.column}]"

@@ -4,10 +4,12 @@ Grammar:
 
     stmt := For(var, begin, end, kind, body) | Let(var, value, body) | If(cond, then, other)
           | Block(stmts) | Alloc(buffer, body) | Store(buffer, offset, value) | Tile(rows, columns, depth, ...)
+          | Barrier() | ThreadReduce(op, buffer, ...)
 
 Meaning: sequential, except that the iterations of a PARALLEL loop may run in any order and at once, and the
 iterations of a VECTOR loop run in lock step, one per lane: each statement in it runs for all lanes before the next
-(a vector loop begins at 0, has a constant end, and nothing but Let, If, Block and Store inside).
+(a vector loop begins at 0, has a constant end, and nothing but Let, If, Block and Store inside). The iterations of a
+loop bound to a GPU's axis run at once, one per block or thread; threads wait for one another at barriers alone.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, TypeAlias
 
-from cora.ir.expr import Expr, Node, Size, Var
+from cora.ir.expr import ZERO, Expr, Node, ReduceOp, Size, Var
 
-Scope = Literal["input", "output", "table", "workspace", "local"]
+Scope = Literal["input", "output", "table", "workspace", "local", "shared"]
 
 
 class LoopKind(Enum):
@@ -29,6 +31,17 @@ class LoopKind(Enum):
     PARALLEL = "parallel"
     VECTOR = "vectorize"
     UNROLL = "unroll"
+    BLOCK_X = "blockIdx.x"
+    BLOCK_Y = "blockIdx.y"
+    BLOCK_Z = "blockIdx.z"
+    THREAD_X = "threadIdx.x"
+    THREAD_Y = "threadIdx.y"
+    THREAD_Z = "threadIdx.z"
+
+
+#: Loops whose iterations are the blocks of a GPU's grid, and those that are the threads of a block.
+BLOCK_AXES = (LoopKind.BLOCK_X, LoopKind.BLOCK_Y, LoopKind.BLOCK_Z)
+THREAD_AXES = (LoopKind.THREAD_X, LoopKind.THREAD_Y, LoopKind.THREAD_Z)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +49,8 @@ class Buffer(Node):
     """A flat array of `size` elements.
 
     input, output: a tensor's values; table: an auxiliary array of the prelude; workspace: an intermediate tensor
-    owned by the plan; local: registers or stack of one iteration, of constant size.
+    owned by the plan; local: registers or stack of one iteration, of constant size; shared: of one block of threads,
+    of constant size.
     """
 
     name: str
@@ -100,28 +114,38 @@ class Store(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operand(Node):
-    """A matrix operand: element (r, c) lies at `offset + r * row + c * column` of `buffer`."""
+    """A matrix operand: element (r, c) lies at `offset + r * row + r * (r - 1) // 2 * bend + c * column` of `buffer`.
+
+    bend: how much longer each row is than the one before (in a packed triangle); 0 in a matrix.
+    """
 
     buffer: Buffer
     offset: Expr
     row: Expr
     column: Expr
+    bend: Expr = ZERO
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tile(Node):
     """A dense tile, computed by a micro-kernel (`cora.tiles`), for 0 <= r < rows and 0 <= c < columns:
 
-        out[r, c] = start[0, c] + sum over 0 <= j < depth of a[r, j] * b[j, c] + residual[r, c]
+        out[r, c] = begin[r, c] + sum over 0 <= j < depth(r) of a[r, j] * b[j, c] + end[r, c]
 
-    All float32; start and residual may be missing (0). Columns of b, out, start and residual are adjacent
-    (stride 1). rows <= max_rows and columns <= max_columns; where one of them is not positive nothing happens.
-    It reads and writes exactly the elements named.
+    depth(r) = min(max(depth + step * r, 0), limit), where step is 0 or 1 (a lower triangle).
+    begin is start[0, c], or 0 without start, where `first` holds; else what out[r, c] was: a later block of the
+    reduction adds to the earlier ones. end is residual[r, c] where there is one and `last` holds; else 0.
+
+    All float32. Columns of b, out, start and residual are adjacent (stride 1); only a may bend. rows <= max_rows and
+    columns <= max_columns; where one of them is not positive nothing happens. It reads and writes exactly the
+    elements named.
     """
 
     rows: Expr
     columns: Expr
     depth: Expr
+    step: int
+    limit: Expr
     max_rows: int
     max_columns: int
     out: Operand
@@ -129,6 +153,12 @@ class Tile(Node):
     b: Operand
     start: Operand | None
     residual: Operand | None
+    first: Expr
+    last: Expr
+
+    def numbers(self) -> tuple[Expr, ...]:
+        """The expressions that say how large the tile is and when it begins and ends."""
+        return (self.rows, self.columns, self.depth, self.limit, self.first, self.last)
 
     def operands(self) -> dict[str, Operand]:
         """The operands that there are, by the name of their field."""
@@ -136,7 +166,29 @@ class Tile(Node):
         return {name: operand for name, operand in named.items() if operand is not None}
 
 
-Stmt: TypeAlias = For | Let | If | Block | Alloc | Store | Tile
+@dataclass(frozen=True, slots=True, eq=False)
+class Barrier(Node):
+    """Every thread of the block waits for all others; what they wrote before is visible after. GPUs only."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ThreadReduce(Node):
+    """Combine a buffer of each thread with those of the others along threadIdx.x, element by element. GPUs only.
+
+    before: thread t has buffer[i] = v(t, i)        after: every thread has buffer[i] = op of v(t, i) over t
+
+    for 0 <= i < buffer.size, in an order that depends on `threads`, the extent of threadIdx.x, alone. With
+    `positions` (argmax, argmin) the position that goes with the value is combined alike; of equal values the smallest.
+    All threads of the block, or all of a warp where `threads` is at most 32, must get there together.
+    """
+
+    op: ReduceOp
+    buffer: Buffer
+    positions: Buffer | None
+    threads: int
+
+
+Stmt: TypeAlias = For | Let | If | Block | Alloc | Store | Tile | Barrier | ThreadReduce
 
 NOTHING = Block(())
 
@@ -174,11 +226,15 @@ def map_stmt(s: Stmt, on_stmt: Callable[[Stmt], Stmt], on_expr: Callable[[Expr],
             return Alloc(buffer, on_stmt(body))
         case Store(buffer=buffer, offset=offset, value=value):
             return Store(buffer, on_expr(offset), on_expr(value))
+        case Barrier() | ThreadReduce():
+            return s
         case Tile():
             return Tile(
                 on_expr(s.rows),
                 on_expr(s.columns),
                 on_expr(s.depth),
+                s.step,
+                on_expr(s.limit),
                 s.max_rows,
                 s.max_columns,
                 _map_operand(s.out, on_expr),
@@ -186,8 +242,11 @@ def map_stmt(s: Stmt, on_stmt: Callable[[Stmt], Stmt], on_expr: Callable[[Expr],
                 _map_operand(s.b, on_expr),
                 None if s.start is None else _map_operand(s.start, on_expr),
                 None if s.residual is None else _map_operand(s.residual, on_expr),
+                on_expr(s.first),
+                on_expr(s.last),
             )
 
 
 def _map_operand(operand: Operand, on_expr: Callable[[Expr], Expr]) -> Operand:
-    return Operand(operand.buffer, on_expr(operand.offset), on_expr(operand.row), on_expr(operand.column))
+    numbers = (operand.offset, operand.row, operand.column, operand.bend)
+    return Operand(operand.buffer, *map(on_expr, numbers))

@@ -17,7 +17,12 @@ from cora.ir.expr import Call, Dim, Expr, ExprLike, Node, wrap
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Given(Node):
-    """A run-time array of non-negative integers, given by name (a length function)."""
+    """A run-time array of non-negative integers, given by name (a length function).
+
+    permutation: whether it is one of 0..n-1, n the extent of its domain, as is checked when it is given.
+    """
+
+    permutation: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +69,41 @@ class Cuts(Node):
     parts: Expr
 
 
-Definition: TypeAlias = Given | Scan | FusedOuter | FusedInner | Maximum | Cuts
+@dataclass(frozen=True, slots=True, eq=False)
+class Descending(Node):
+    """The row in place k when rows are ordered by descending cost, equal ones by index; `cost` is a Scan."""
+
+    cost: UFun
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Owners(Node):
+    """The worker of row r, of `parts`: rows go to the worker with the least work, the costliest first (`order`).
+
+    The work of a row is its cost and one; of equal workers the first is taken. No workers: 0.
+    """
+
+    order: UFun
+    parts: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Starts(Node):
+    """How many rows belong to workers before w, w in 0..parts inclusive: where the list of worker w starts."""
+
+    owners: UFun
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lists(Node):
+    """The row in place k when rows are ordered by owner, then by index: the lists of all workers in one."""
+
+    owners: UFun
+
+
+Definition: TypeAlias = (
+    Given | Scan | FusedOuter | FusedInner | Maximum | Cuts | Descending | Owners | Starts | Lists
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -141,6 +180,34 @@ def maximum_over(over: tuple[Dim, ...], body: Expr) -> UFun:
 def cuts(cost: UFun, parts: Expr) -> UFun:
     """The balanced cuts of the range of `cost` (a Scan of one argument) into `parts`."""
     return UFun("cuts", (formal(0, parts + 1),), Cuts(cost, parts))
+
+
+def permutation(name: str, extent: Expr) -> UFun:
+    """The permutation of 0..extent-1 that is given at run time by `name`."""
+    return UFun(name, (formal(0, extent),), Given(permutation=True))
+
+
+def descending(cost: UFun) -> UFun:
+    """The rows of `cost` (a Scan of one argument) by descending cost."""
+    return UFun("order", (formal(0, _extent_of_scan(cost)),), Descending(cost))
+
+
+def longest_first(cost: UFun, parts: Expr) -> tuple[UFun, UFun]:
+    """The lists of rows of each worker, longest processing time first, and where each list starts."""
+    rows = formal(0, _extent_of_scan(cost))
+    owners = UFun("owners", (rows,), Owners(descending(cost), parts))
+    return (
+        UFun("lists", (rows,), Lists(owners)),
+        UFun("starts", (formal(0, parts + 1),), Starts(owners)),
+    )
+
+
+def rows_of(fun: UFun) -> Expr:
+    """How many rows an order, a list of owners or the lists themselves are about."""
+    match fun.definition:
+        case Starts(owners=owners):
+            return owners.domain[0].extent
+    return fun.domain[0].extent
 
 
 def constant_function(name: str, value: Expr) -> UFun:

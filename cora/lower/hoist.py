@@ -6,10 +6,11 @@ Ordering restriction: after `tables`, whose reads are safe anywhere their variab
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from cora.ir.expr import Cast, Const, Expr, LaneReduce, Read, Select, Var
+from cora.ir.expr import Cast, Expr, LaneReduce, Read, Select, Var
 from cora.ir.stmt import Alloc, Block, For, If, Let, Stmt, Store, Tile, map_stmt
-from cora.ir.visit import children, free_vars, substitute, walk
+from cora.ir.visit import children, substitute, walk
 
 
 def hoist(s: Stmt) -> Stmt:
@@ -17,17 +18,27 @@ def hoist(s: Stmt) -> Stmt:
     return _Hoister().at_level(s, frozenset())
 
 
+@dataclass(frozen=True, slots=True)
+class _About:
+    """Of an expression: whether it reads tables, and other buffers; its variables."""
+
+    tables: bool
+    others: bool
+    variables: frozenset[Var]
+
+
 class _Hoister:
     """Numbers the values; `at_level` handles the statements under one set of bound variables."""
 
     def __init__(self) -> None:
         self._count = 0
+        self._memo: dict[Expr, _About] = {}
 
     def at_level(self, s: Stmt, bound: frozenset[Var]) -> Stmt:
         """Bind here what uses only `bound` variables and stands inside a loop or is used twice; then go inside."""
         found: dict[Expr, int] = {}
         for e, in_loop in _expressions(s, False):
-            _candidates(e, bound, found, 2 if in_loop else 1)
+            self._candidates(e, bound, found, 2 if in_loop else 1)
         lets: list[tuple[Var, Expr]] = []
         names: dict[Expr, Expr] = {}
         for e, uses in sorted(found.items(), key=lambda item: _weight(item[0])):
@@ -41,6 +52,35 @@ class _Hoister:
         for var, value in reversed(lets):
             body = Let(var, value, body)
         return body
+
+    def _candidates(self, e: Expr, bound: frozenset[Var], found: dict[Expr, int], weight: int) -> None:
+        """Count the index expressions in `e` that use only bound variables: table reads, and what is made of them."""
+        about = self._about(e)
+        if not about.tables:
+            return
+        if e.dtype == "int64" and not about.others and about.variables <= bound:
+            found[e] = found.get(e, 0) + weight
+            for part in _always(e):
+                if part != e and _is_table_read(part):
+                    found[part] = found.get(part, 0) + weight
+            return
+        parts = (e.cond,) if isinstance(e, Select) and _is_table_read(e) else children(e)
+        for part in parts:
+            self._candidates(part, bound, found, weight)
+
+    def _about(self, e: Expr) -> _About:
+        found = self._memo.get(e)
+        if found is None:
+            parts = [self._about(part) for part in children(e)]
+            own = isinstance(e, (Read, LaneReduce))
+            table = own and e.buffer.scope == "table"  # type: ignore[attr-defined]
+            variables = frozenset((e,)) if isinstance(e, Var) else frozenset[Var]()
+            found = self._memo[e] = _About(
+                table or any(p.tables for p in parts),
+                (own and not table) or any(p.others for p in parts),
+                variables.union(*(p.variables for p in parts)),
+            )
+        return found
 
     def _inside(self, s: Stmt, bound: frozenset[Var]) -> Stmt:
         match s:
@@ -81,27 +121,12 @@ def _expressions(s: Stmt, in_loop: bool) -> Iterator[tuple[Expr, bool]]:
         case Store(offset=offset, value=value):
             yield offset, in_loop
             yield value, in_loop
-        case Tile(rows=rows, columns=columns, depth=depth):
-            for e in (rows, columns, depth):
+        case Tile():
+            for e in s.numbers():
                 yield e, in_loop
             for operand in s.operands().values():
-                for e in (operand.offset, operand.row, operand.column):
+                for e in (operand.offset, operand.row, operand.column, operand.bend):
                     yield e, in_loop
-
-
-def _candidates(e: Expr, bound: frozenset[Var], found: dict[Expr, int], weight: int) -> None:
-    """Count the index expressions in `e` that use only bound variables: table reads, and what is made of them."""
-    if isinstance(e, (Const, Var)):
-        return
-    if e.dtype == "int64" and _reads_only_tables(e) and free_vars(e) <= bound:
-        found[e] = found.get(e, 0) + weight
-        for part in _always(e):
-            if part != e and _is_table_read(part):
-                found[part] = found.get(part, 0) + weight
-        return
-    parts = (e.cond,) if isinstance(e, Select) and _is_table_read(e) else children(e)
-    for part in parts:
-        _candidates(part, bound, found, weight)
 
 
 def _always(e: Expr) -> Iterator[Expr]:
@@ -122,11 +147,6 @@ def _is_table_read(e: Expr) -> bool:
 
 def _weight(e: Expr) -> int:
     return sum(1 for _ in walk(e))
-
-
-def _reads_only_tables(e: Expr) -> bool:
-    reads = [n for n in walk(e) if isinstance(n, (Read, LaneReduce))]
-    return bool(reads) and all(r.buffer.scope == "table" for r in reads)
 
 
 def _hint(e: Expr) -> str:

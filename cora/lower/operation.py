@@ -24,10 +24,12 @@ from cora.ir.expr import (
 from cora.ir.simplify import Simplifier
 from cora.ir.tensor import Tensor
 from cora.ir.visit import children, free_vars, rebuild
-from cora.lower.access import axis_goals, conjuncts, from_data
+from cora.lower.access import conjuncts, from_data
+from cora.lower.flatten import Place
 from cora.lower.guards import Guards
 from cora.prove import Context, Range
 from cora.schedule.nest import LoopNest, root_extent
+from cora.storage.extents import shortfall
 from cora.storage.layout import Layout
 
 
@@ -74,7 +76,7 @@ def simplifier_of(nest: LoopNest) -> Simplifier:
 
 def make_operation(
     nest: LoopNest,
-    layouts: Mapping[str, Layout],
+    places: Mapping[str, Place],
     inside: frozenset[Access],
     guards: Guards,
     outside: tuple[Expr, ...] = (),
@@ -86,15 +88,16 @@ def make_operation(
     Raises ScheduleError if a loop is padded more than the storage that it writes.
     """
     tensor = nest.tensor
-    layout = layouts[tensor.name]
-    check_padding(nest, layout)
+    home = places[tensor.name]
+    if not nest.scratch:
+        check_padding(nest, home.layout)
     simplifier = simplifier_of(nest)
     conditions = _existing(nest, guards, simplifier, outside)
     context = stored_context(nest, (*outside, *conditions))
     indices = tuple(simplifier(nest.values[d]) for d in tensor.dims)
     for place, dim in enumerate(tensor.dims):
         index = indices[place]
-        low, high = binary("le", 0, index), binary("lt", index, layout.extent(place, indices))
+        low, high = binary("le", home.begin(place), index), binary("lt", index, home.end(place, indices))
         for goal in (high,) if simplifier(low) == TRUE else (low, high):
             where = f"store {tensor.name}.{dim.name}"
             kept = guards.needed(goal, context, simplifier, tensor.name, where)
@@ -108,10 +111,12 @@ def make_operation(
             kept = guards.needed(goal, here, simplifier, tensor.name, where)
             conditions += (kept,) if kept is not None else ()
         elif all_valid and not guards.keep_all:
-            proof = guards.proof(simplifier(goal), stored_context(nest, (*outside, *conditions)))
-            all_valid = proof.outcome.name == "PROVED"
+            here = stored_context(nest, (*outside, *conditions))
+            # what is fixed by the loops around an attached operator may lie before the first index too
+            bounds = [simplifier(binary("le", 0, value)), simplifier(goal)]
+            all_valid = all(guards.proof(bound, here).outcome.name == "PROVED" for bound in bounds)
     trusted = inside if all_valid and not guards.keep_all else frozenset()
-    rewriter = _Guarding(nest, layouts, (*outside, *conditions), trusted, guards, simplifier)
+    rewriter = _Guarding(nest, places, (*outside, *conditions), trusted, guards, simplifier)
     assert tensor.body is not None
     body = simplifier(rewriter.rewrite(tensor.body, stored_context(nest, (*outside, *conditions))))
     return Operation(tensor, nest, indices, body, conditions)
@@ -122,26 +127,17 @@ def check_padding(nest: LoopNest, layout: Layout) -> None:
     for dim, multiple in nest.padding.items():
         if dim not in nest.tensor.dims:
             continue
-        pad = layout.pads[nest.tensor.dims.index(dim)]
-        constant_extent = isinstance(dim.extent, Const)
-        length = int(dim.extent.value) if isinstance(dim.extent, Const) else 0
-        fits = pad.multiple % multiple == 0
-        if constant_extent:
-            fits = -(-length // multiple) * multiple <= -(-length // pad.multiple) * pad.multiple
-        if not fits:
-            bad = (
-                length
-                if constant_extent
-                else next(
-                    n
-                    for n in range(1, pad.multiple + 1)
-                    if -(-n // multiple) * multiple > -(-n // pad.multiple) * pad.multiple
-                )
-            )
+        storage = layout.multiples(nest.tensor.dims.index(dim))
+        length = int(dim.extent.value) if isinstance(dim.extent, Const) else None
+        bad = shortfall(multiple, storage, length)
+        if bad is not None:
+            room = bad
+            for m in storage:
+                room = -(-room // m) * m
             raise ScheduleError(
                 f"pad_loop: loop '{dim.name}' of '{nest.tensor.name}' is padded to a multiple of {multiple}, its "
-                f"storage to a multiple of {pad.multiple}: a slice of length {bad} would run to "
-                f"{-(-bad // multiple) * multiple} but has room for {-(-bad // pad.multiple) * pad.multiple}; "
+                f"storage to a multiple of {', then of '.join(map(str, storage))}: a slice of length {bad} would run "
+                f"to {-(-bad // multiple) * multiple} but has room for {room}; "
                 f"pad the storage with pad_dim('{nest.tensor.name}', '{dim.name}', {multiple})"
             )
 
@@ -164,7 +160,7 @@ class _Guarding:
     """Rewrites a body over dims into one over leaf variables, with a guard around each access that needs one."""
 
     nest: LoopNest
-    layouts: Mapping[str, Layout]
+    places: Mapping[str, Place]
     conditions: tuple[Expr, ...]
     trusted: frozenset[Access]
     guards: Guards
@@ -193,10 +189,11 @@ class _Guarding:
         here = Access(access.tensor, indices)
         if access in self.trusted:
             return here
-        layout = self.layouts[access.tensor.name]
+        home = self.places[access.tensor.name]
         kept: list[Expr] = []
-        for place, ((dim, low, _), index) in enumerate(zip(axis_goals(here), indices, strict=True)):
-            for goal in (low, binary("lt", index, layout.extent(place, indices))):
+        for place, (dim, index) in enumerate(zip(access.tensor.dims, indices, strict=True)):
+            low = self.simplifier(binary("le", home.begin(place), index))
+            for goal in (low, binary("lt", index, home.end(place, indices))):
                 where = f"load {access.tensor.name}.{dim.name}"
                 if from_data(goal):
                     kept.append(goal)

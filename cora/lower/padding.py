@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from cora.ir import dtypes
-from cora.ir.expr import ZERO, Expr, Var, binary, constant
-from cora.ir.simplify import Simplifier
-from cora.ir.stmt import Buffer, For, LoopKind, Stmt, Store
+from cora.ir.expr import ZERO, Const, Expr, Var, binary, constant
+from cora.ir.simplify import Simplifier, simplify
+from cora.ir.stmt import Buffer, For, If, Let, LoopKind, Stmt, Store
 from cora.ir.visit import substitute
-from cora.lower.loops import WORKERS
 from cora.prove import Range
+from cora.schedule.balance import WORKERS
 from cora.storage.layout import Layout
 from cora.storage.offsets import PaddingBox, offset, padding_region
 
-
-def zero_fill(layout: Layout, buffer: Buffer) -> list[tuple[Stmt, tuple[Range, ...]]]:
-    """Loops that store 0 in every padding element, once, each with the ranges of its variables."""
-    return [_fill(layout, buffer, box) for box in padding_region(layout)]
+#: Threads of a block that fill a row of padding on a GPU.
+FILL_THREADS = 128
 
 
-def _fill(layout: Layout, buffer: Buffer, box: PaddingBox) -> tuple[Stmt, tuple[Range, ...]]:
+def zero_fill(layout: Layout, buffer: Buffer, *, gpu: bool = False) -> list[tuple[Stmt, tuple[Range, ...]]]:
+    """Loops that store 0 in every padding element, once, each with the ranges of its variables.
+
+    They run on the workers, or on a GPU with a block for each outermost row.
+    """
+    return [_fill(buffer, box, gpu) for box in padding_region(layout)]
+
+
+def _fill(buffer: Buffer, box: PaddingBox, gpu: bool) -> tuple[Stmt, tuple[Range, ...]]:
     variables: list[Var] = []
     values: dict[Expr, Expr] = {}
     ranges: list[Range] = []
@@ -31,12 +37,15 @@ def _fill(layout: Layout, buffer: Buffer, box: PaddingBox) -> tuple[Stmt, tuple[
         ranges.append(Range(var, end))
         ends[var] = end
     simplifier = Simplifier(ends)
-    at = simplifier(offset(layout, [values[d] for d in layout.dims]))
+    at = simplifier(offset(box.layout, [values[d] for d in box.layout.dims]))
     body: Stmt = Store(buffer, at, constant(0, dtypes.compute_type(buffer.dtype)))
     for place in reversed(range(len(box.loops))):
         loop, var = box.loops[place], variables[place]
         begin, end = simplifier(substitute(loop.begin, values)), simplifier(substitute(loop.end, values))
-        if place == 0 and begin == ZERO and len(box.loops) > 1:
+        if gpu:
+            innermost = place == len(box.loops) - 1
+            body = _spread(var, begin, end, body, outermost=place == 0, innermost=innermost)
+        elif place == 0 and begin == ZERO and len(box.loops) > 1:
             worker = Var("pad_worker")
             first = binary("floordiv", end * worker, WORKERS)
             last = binary("floordiv", end * (worker + 1), WORKERS)
@@ -45,3 +54,16 @@ def _fill(layout: Layout, buffer: Buffer, box: PaddingBox) -> tuple[Stmt, tuple[
         else:
             body = For(var, begin, end, LoopKind.SERIAL, body)
     return body, tuple(ranges)
+
+
+def _spread(var: Var, begin: Expr, end: Expr, body: Stmt, *, outermost: bool, innermost: bool) -> Stmt:
+    """A loop over the blocks of a GPU (the outermost one), over the threads of a block (the innermost), or serial."""
+    if innermost:
+        turn, thread = Var(f"{var.name}_turn"), Var(f"{var.name}_thread")
+        step = Let(var, begin + turn * FILL_THREADS + thread, If(binary("lt", var, end), body))
+        threads = For(thread, ZERO, Const(FILL_THREADS), LoopKind.THREAD_X, step)
+        turns = binary("floordiv", end - begin + (FILL_THREADS - 1), FILL_THREADS)
+        return For(turn, ZERO, simplify(turns), LoopKind.SERIAL, threads)
+    if outermost and begin == ZERO:
+        return For(var, ZERO, end, LoopKind.BLOCK_X, body)
+    return For(var, begin, end, LoopKind.SERIAL, body)

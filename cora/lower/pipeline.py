@@ -1,15 +1,17 @@
 """The passes from a schedule to flat loops, in order.
 
-    definition   accesses stay inside their tensors on valid iterations, or become index checks     access
-    operations   bodies over loop variables; guards of loops, stores, loads, reductions; proofs      operation
-    loops        loop nests, accumulators, shares of the workers; flat offsets (Algorithm 1)         loops, flatten
-    tensorize    the loops of a dense tile as one call of a micro-kernel, where a step asks for it       tensorize
-    hfuse        parallel loops of several nests as one, where a step asks for it                    hfuse
-    padding      zero filling of the outputs' storage padding                                        padding
-    tables       calls of uninterpreted functions become guarded reads of the prelude's tables       tables
-    contracted   products that are added become fused multiply-adds                                  contract
-    hoisted      table reads move out of loops                                                       hoist
-    lowered      guarded innermost loops are cut into a full part and a tail                         tails
+    definition   accesses stay inside their tensors on valid iterations, or become index checks   access
+    operations   bodies over loop variables; guards of loops, stores, loads, reductions; proofs    operation
+    loops        loop nests, shares of the workers; flat offsets (Algorithm 1)                     body, loops, flatten
+    cases        loops that are cut, or have versions: what holds in each is decided there         cases
+    reductions   accumulators; blocks that continue what is stored                                 reduction
+    tensorize    the loops of a dense tile as one call of a micro-kernel, where a step asks for it tensorize
+    hfuse        parallel loops of several nests as one, where a step asks for it                  hfuse
+    padding      zero filling of the outputs' storage padding                                      padding
+    tables       calls of uninterpreted functions become guarded reads of the prelude's tables     tables
+    contracted   products that are added become fused multiply-adds                                contract
+    hoisted      table reads move out of loops                                                     hoist
+    lowered      guarded innermost loops are cut into a full part and a tail                     tails
 
 Ordering restrictions: tables after loops, because the identities of the uninterpreted functions are applied to
 whole offsets; hoist after tables, because what moves is a read; tails after hoist, because a bound must not
@@ -27,28 +29,43 @@ from cora.ir.stmt import Buffer, Function, LoopKind, Stmt, block, map_stmt
 from cora.ir.tensor import Tensor
 from cora.ir.visit import free_vars, walk
 from cora.lower.access import check_accesses, violations
+from cora.lower.body import make_loops
 from cora.lower.contract import contract
+from cora.lower.flatten import Place, place_of
 from cora.lower.guards import Guards
-from cora.lower.hfuse import check_group, side_by_side
+from cora.lower.hfuse import Merge, check_group, side_by_side
 from cora.lower.hoist import hoist
-from cora.lower.loops import WORKERS, make_loops, worker_of
 from cora.lower.operation import context_of, make_operation
 from cora.lower.padding import zero_fill
 from cora.lower.program import Lowered
 from cora.lower.records import IndexCheck
 from cora.lower.tables import TableReader, Tables
 from cora.lower.tails import cut_tails
+from cora.lower.threads import (
+    Stage,
+    check_device,
+    counted_by_threads,
+    in_register,
+    keep_on_chip,
+    on_chip,
+    with_barriers,
+)
 from cora.prove import Prover, Range
-from cora.schedule.nest import initial_nest
+from cora.schedule.balance import WORKERS, worker_of
+from cora.schedule.nest import Group, initial_nest
 from cora.schedule.schedule import Schedule
 from cora.schedule.stage_steps import check_attached
 from cora.settings import Settings
 from cora.storage.layout import Layout
 
 
-def lower(schedule: Schedule, settings: Settings, name: str = "kernel") -> Lowered:
-    """Lower a scheduled program. Raises UserError, ScheduleError or UnsupportedError for what cannot be."""
-    work = _Lowering(schedule, settings)
+def lower(schedule: Schedule, settings: Settings, name: str = "kernel", *, gpu: bool = False) -> Lowered:
+    """Lower a scheduled program for a CPU, or for a GPU, whose loops are bound to blocks and threads.
+
+    Raises UserError, ScheduleError or UnsupportedError for what cannot be.
+    """
+    check_device(schedule.nests, gpu)
+    work = _Lowering(schedule, settings, gpu)
     state = schedule.state
     for nest in schedule.nests:
         if nest.name not in state.attached:
@@ -60,10 +77,13 @@ def lower(schedule: Schedule, settings: Settings, name: str = "kernel") -> Lower
     read = block([part.read for part in work.parts])
     contracted = contract(read)
     hoisted = hoist(contracted) if state.hoist else contracted
-    lowered = cut_tails(hoisted)
-    kernel = _function(name, lowered, list(work.buffers.values()), work.tables)
+    masked = frozenset(leaf.var for nest in schedule.nests for leaf in nest.leaves if leaf.masked)
+    lowered = hoisted if gpu else cut_tails(hoisted, masked)  # threads are masked, they have no tails
+    stored = [b for b in work.buffers.values() if b.scope not in ("shared", "local")]
+    kernel = _function(name, lowered, stored, work.tables)
     check = _check_function(f"{name}_check", work)
     computed = [t for t in work.operators if t.name not in state.outputs]
+    used = {*kernel.buffers, *(check.buffers if check is not None else ())}
     return Lowered(
         name,
         kernel,
@@ -72,9 +92,9 @@ def lower(schedule: Schedule, settings: Settings, name: str = "kernel") -> Lower
         tuple(t for t in schedule.tensors if t.body is None),
         schedule.outputs,
         tuple(computed),
-        work.layouts,
+        {name: place.layout for name, place in work.places.items()},
         {nest.name: nest for nest in schedule.nests},
-        {buffer: fun for fun, buffer in work.tables.buffers.items()},
+        {buffer: fun for fun, buffer in work.tables.buffers.items() if buffer in used},
         tuple(work.guards.records.values()),
         {"loops": loops, "tables": read, "hoisted": hoisted, "lowered": lowered},
         state.undefined_padding,
@@ -92,37 +112,45 @@ class _Part:
 class _Lowering:
     """What the passes share while one program is lowered."""
 
-    def __init__(self, schedule: Schedule, settings: Settings) -> None:
+    def __init__(self, schedule: Schedule, settings: Settings, gpu: bool) -> None:
         self.settings = settings
+        self.gpu = gpu
         self.state = schedule.state
-        self.layouts = dict(schedule.state.layouts)
         self.prover = Prover(settings)
         self.guards = Guards(self.prover, settings)
         self.tables = Tables()
         self.nests = schedule.nests
         self.operators = schedule.operators
-        self.inside: dict[str, frozenset[Access]] = {}
+        self.inside: dict[Tensor, frozenset[Access]] = {}
         self.checks: list[IndexCheck] = []
         for operator in self.operators:
-            self.inside[operator.name], found = check_accesses(operator, self.prover)
-            self.checks.extend(found)
+            self.inside[operator], found = check_accesses(operator, self.prover)
+            self.checks.extend(c for c in found if c not in self.checks)
+        self.places = {name: Place(layout) for name, layout in schedule.state.layouts.items()}
+        for nest in self.nests:
+            self.places[nest.tensor.name] = place_of(nest, schedule.state.layouts[nest.tensor.name], gpu=gpu)
         inputs = [t for t in schedule.tensors if t.body is None]
         self.buffers = {
-            t.name: _buffer(t, schedule.state.outputs, self.layouts) for t in (*inputs, *self.operators)
+            t.name: _buffer(t, schedule.state.outputs, self.places) for t in (*inputs, *self.operators)
         }
+        if gpu:
+            self.buffers.update(on_chip(self.nests, self.state, self.buffers))
         self.parts: list[_Part] = []
 
     def run(self, name: str) -> None:
         """Append a nest to the program; one that is fused horizontally waits for the last of its group."""
-        group = next((g for g in self.state.together if name in g), (name,))
-        members = [nest.name for nest in self.nests if nest.name in group]
+        group = next((g for g in self.state.together if name in g.nests), Group((name,)))
+        members = [nest.name for nest in self.nests if nest.name in group.nests]
         if name != members[-1]:
             return
-        parts = [self.operator(member) for member in members]
+        parts = [self.in_registers(self.operator(member)) for member in members]
         if len(parts) == 1:
             self.parts.append(parts[0])
             return
         check_group(members, self.nests)
+        if group.depth:
+            self.parts.append(self._merged(members, group.depth, parts))
+            return
         self.parts.append(
             _Part(
                 side_by_side(members, [part.loops for part in parts]),
@@ -130,12 +158,24 @@ class _Lowering:
             )
         )
 
+    def _merged(self, members: list[str], depth: int, parts: list[_Part]) -> _Part:
+        """The nests with their outermost loops as one."""
+        merge = Merge(tuple(self.state.nests[name] for name in members), depth)
+        share = merge.share()
+        workers = tuple(Range(worker_of(leaf), WORKERS) for leaf in merge.shared)
+        reader = TableReader(self.tables, workers, self.guards, members[0])
+        read = None if share is None else (reader.expr(share[0]), reader.expr(share[1]))
+        return _Part(
+            merge.loops([part.loops for part in parts], share),
+            merge.loops([part.read for part in parts], read),
+        )
+
     def operator(self, name: str, outside: tuple[Expr, ...] = ()) -> _Part:
         """The loops of an operator and, inside them, of those attached to it; `outside` holds around it."""
         nest = self.state.nests[name]
-        operation = make_operation(nest, self.layouts, self.inside[nest.tensor.name], self.guards, outside)
-        loops: dict[str, list[Stmt]] = {}
-        read: dict[str, list[Stmt]] = {}
+        operation = make_operation(nest, self.places, self.inside[nest.tensor], self.guards, outside)
+        loops: dict[str, list[Stage]] = {}
+        read: dict[str, list[Stage]] = {}
         for attached in self.nests:
             consumer, loop = self.state.attached.get(attached.name, ("", ""))
             if consumer == name:
@@ -143,31 +183,47 @@ class _Lowering:
                 known = {leaf.var for leaf in attached.around}
                 holds = tuple(c for c in (*operation.conditions, *nest.facts) if free_vars(c) <= known)
                 part = self.operator(attached.name, (*outside, *holds))
-                loops.setdefault(loop, []).append(part.loops)
-                read.setdefault(loop, []).append(part.read)
+                loops.setdefault(loop, []).append((attached, part.loops))
+                read.setdefault(loop, []).append((attached, part.read))
         workers = [Range(worker_of(leaf), WORKERS) for leaf in nest.scope if leaf.kind is LoopKind.PARALLEL]
         ranges = (*workers, *context_of(nest).ranges)
         reader = TableReader(self.tables, ranges, self.guards, name)
         return _Part(
             make_loops(
-                operation, self.layouts, self.buffers, self.guards, {k: block(v) for k, v in loops.items()}
+                operation,
+                self.places,
+                self.buffers,
+                self.guards,
+                {k: with_barriers(v, nest) for k, v in loops.items()},
             ),
             reader.stmt(
                 make_loops(
-                    operation, self.layouts, self.buffers, self.guards, {k: block(v) for k, v in read.items()}
+                    operation,
+                    self.places,
+                    self.buffers,
+                    self.guards,
+                    {k: with_barriers(v, nest) for k, v in read.items()},
                 )
             ),
         )
 
+    def in_registers(self, part: _Part) -> _Part:
+        """On a GPU, what is computed inside a loop of its consumer stays on the chip where it may."""
+        if not self.gpu:
+            return part
+        own = list(self.buffers.values())
+        elements = [self.buffers[n.tensor.name] for n in self.nests if in_register(n, self.state)]
+        return _Part(keep_on_chip(part.loops, elements, own), keep_on_chip(part.read, elements, own))
+
     def fill_padding(self, name: str) -> None:
         """Append the zero fill of a tensor's storage padding."""
-        for fill, ranges in zero_fill(self.layouts[name], self.buffers[name]):
+        for fill, ranges in zero_fill(self.places[name].layout, self.buffers[name], gpu=self.gpu):
             reader = TableReader(self.tables, ranges, self.guards, f"padding of {name}")
             self.parts.append(_Part(fill, reader.stmt(fill)))
 
 
-def _buffer(tensor: Tensor, outputs: frozenset[str], layouts: Mapping[str, Layout]) -> Buffer:
-    size = layouts[tensor.name].size()
+def _buffer(tensor: Tensor, outputs: frozenset[str], places: Mapping[str, Place]) -> Buffer:
+    size = places[tensor.name].layout.size()
     if tensor.body is None:
         return Buffer(tensor.name, tensor.dtype, size, "input")
     return Buffer(tensor.name, tensor.dtype, size, "output" if tensor.name in outputs else "workspace")
@@ -184,13 +240,13 @@ def _check_function(name: str, work: _Lowering) -> Function | None:
         counter = violations(check, f"%violations{number}")
         _check_sources(check, counter)
         inside, _ = check_accesses(counter, work.prover)
-        layouts = {**work.layouts, counter.name: Layout.packed(())}
-        out = Buffer(counter.name, "int64", layouts[counter.name].size(), "output")
+        places = {**work.places, counter.name: Place(Layout.packed(()))}
+        out = Buffer(counter.name, "int64", places[counter.name].layout.size(), "output")
         own.append(out)
-        nest = initial_nest(counter)
-        operation = make_operation(nest, layouts, inside, guards)
+        nest = counted_by_threads(initial_nest(counter)) if work.gpu else initial_nest(counter)
+        operation = make_operation(nest, places, inside, guards)
         reader = TableReader(work.tables, context_of(nest).ranges, guards, counter.name)
-        parts.append(reader.stmt(make_loops(operation, layouts, {**work.buffers, counter.name: out}, guards)))
+        parts.append(reader.stmt(make_loops(operation, places, {**work.buffers, counter.name: out}, guards)))
     used = [b for b in work.buffers.values() if b.scope == "input"]
     return _function(name, hoist(block(parts)), [*used, *own], work.tables)
 

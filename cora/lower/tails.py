@@ -12,23 +12,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cora.ir.expr import ZERO, Binary, Const, Expr, Read, Select, Var, binary, conjunction
-from cora.ir.simplify import linear_in, simplify
+from cora.ir.poly import linear_in
+from cora.ir.simplify import simplify
 from cora.ir.stmt import Block, For, If, Let, LoopKind, Stmt, block, map_stmt
 from cora.ir.visit import free_vars, transform, walk
 from cora.lower.access import conjuncts
 
 
-def cut_tails(s: Stmt) -> Stmt:
-    """`s` with every loop cut that can be."""
+def cut_tails(s: Stmt, whole: frozenset[Var] = frozenset()) -> Stmt:
+    """`s` with every loop cut that can be, but for those over the variables `whole`."""
     match s:
-        case For(kind=LoopKind.SERIAL):
-            cut = _cut(s)
+        case For(kind=LoopKind.SERIAL) if s.var not in whole:
+            cut = _cut(s, whole)
             if cut is not None:
                 return cut
-    return map_stmt(s, cut_tails, lambda e: e)
+    return map_stmt(s, lambda inner: cut_tails(inner, whole), lambda e: e)
 
 
-def _cut(loop: For) -> Stmt | None:
+def _cut(loop: For, whole: frozenset[Var]) -> Stmt | None:
     """`loop` cut, if a condition allows it."""
     inside = _survey(loop.body)
     ends = [
@@ -43,11 +44,13 @@ def _cut(loop: For) -> Stmt | None:
     full_end = ends[0][1]
     settled = {condition for condition, end in ends if end == full_end}
     middle = Var(f"{loop.var.name}_full")
-    value = binary("min", loop.end, binary("max", loop.begin, full_end))
-    plain = cut_tails(_assume(loop.body, settled))
+    value = simplify(binary("min", loop.end, binary("max", loop.begin, full_end)))
+    plain = cut_tails(_assume(loop.body, settled), whole)
+    if value == loop.end:
+        return For(loop.var, loop.begin, loop.end, loop.kind, plain)
     return Let(
         middle,
-        simplify(value),
+        value,
         block(
             [
                 For(loop.var, loop.begin, middle, loop.kind, plain),

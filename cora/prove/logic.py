@@ -23,7 +23,7 @@ from cora.ir.expr import (
     conjunction,
     unary,
 )
-from cora.ir.simplify import polynomial
+from cora.ir.poly import polynomial
 from cora.ir.visit import children, rebuild
 from cora.prove.context import Context, Range
 

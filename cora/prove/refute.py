@@ -14,7 +14,19 @@ from itertools import cycle, islice
 from cora.errors import UserError
 from cora.ir.evaluate import Evaluator
 from cora.ir.expr import Call, Const, Dim, Expr, Size, Var
-from cora.ir.ufun import Cuts, FusedInner, FusedOuter, Given, Maximum, Scan, UFun
+from cora.ir.ufun import (
+    Cuts,
+    Descending,
+    FusedInner,
+    FusedOuter,
+    Given,
+    Lists,
+    Maximum,
+    Owners,
+    Scan,
+    Starts,
+    UFun,
+)
 from cora.ir.visit import walk
 from cora.prove.context import Context
 
@@ -109,6 +121,10 @@ class Refuter:
                     found = (*extents, *(d.extent for d in over), body)
                 case Cuts(cost=cost, parts=parts):
                     found = (*extents, parts, *self._parts(cost))
+                case Descending(cost=inner) | Starts(owners=inner) | Lists(owners=inner):
+                    found = (*extents, *self._parts(inner))
+                case Owners(order=order, parts=parts):
+                    found = (*extents, parts, *self._parts(order))
             self._reached[fun] = found
         return found
 
@@ -130,7 +146,10 @@ def _make_batches(question: _Question) -> Iterator[_Batch]:
             count = sum(1 for _ in islice(points, _MOST_LENGTHS + 1))
             if count > _MOST_LENGTHS:
                 break
-            lengths[fun.name] = list(islice(sharp if number % 2 else small, count))
+            if fun.definition == Given(permutation=True):
+                lengths[fun.name] = list(reversed(range(count)))
+            else:
+                lengths[fun.name] = list(islice(sharp if number % 2 else small, count))
         else:
             text = [f"{name}={values}" for name, values in lengths.items()]
             text += [f"{name}={value}" for name, value in sizes.items()]

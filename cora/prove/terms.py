@@ -1,6 +1,6 @@
 """Integer polynomials over numbered atoms: the normal form in which inequalities are combined.
 
-Numbers instead of expressions make the search of `cora.prove.interval` cheap; `cora.ir.simplify` has the
+Numbers instead of expressions make the search of `cora.prove.interval` cheap; `cora.ir.poly` has the
 polynomials that turn back into expressions.
 """
 
@@ -11,9 +11,9 @@ from math import gcd
 from typing import TypeAlias
 
 from cora.ir import dtypes
+from cora.ir.bounds import multiple_of
 from cora.ir.expr import Binary, Call, Cast, Const, Expr, Unary
 from cora.ir.facts import factor_of
-from cora.ir.simplify import multiple_of
 
 Mono: TypeAlias = tuple[int, ...]  # atom numbers in ascending order; () is the constant
 Poly: TypeAlias = dict[Mono, int]  # no zero coefficients

@@ -31,7 +31,10 @@ def new_array(slot: Slot, count: int, plan: Plan) -> RaggedArray:
 
 
 def memory_of(slot: Slot, value: Any, plan: Plan, count: int, writable: bool = False) -> Array:
-    """The flat memory of an argument, checked against the slot and the batch of the plan."""
+    """The flat memory of an argument, checked against the slot and the batch of the plan.
+
+    Nothing is converted here. An array that says nothing of its layout stands for a layout in the order of the dims.
+    """
     name = slot.tensor.name
     match value:
         case RaggedArray():
@@ -48,6 +51,13 @@ def memory_of(slot: Slot, value: Any, plan: Plan, count: int, writable: bool = F
                 raise UserError(
                     f"'{name}': expected a RaggedArray, a NumPy array or an object with __dlpack__; "
                     f"got {type(value).__name__}"
+                )
+            if not slot.layout.is_row_major:
+                dtype = slot.tensor.dtype
+                named = "" if dtype == "float32" else f", dtype='{dtype}'"
+                raise UserError(
+                    f"'{name}': expected a RaggedArray in the layout {slot.layout.describe()}, which is not the order "
+                    f"of a NumPy array; convert it once: cora.ragged(array, kernel.layout('{name}'){named})"
                 )
             if is_dense(slot) and array.ndim == slot.tensor.ndim:
                 _check_shape(slot, array, plan)
@@ -75,7 +85,8 @@ def imported(slot: Slot, value: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def _equal_layouts(a: Layout, b: Layout) -> bool:
-    return a == b
+    """Whether elements lie in the same places."""
+    return a == b or a.plain == b.plain
 
 
 def _same_batch(name: str, array: RaggedArray, plan: Plan) -> None:

@@ -12,6 +12,7 @@ from cora.ir.printer import show_stmt
 from cora.ir.stmt import Function
 from cora.ir.tensor import Tensor
 from cora.ir.ufun import UFun, constant_function
+from cora.lower.hot import hot_guards
 from cora.lower.records import Guard, IndexCheck
 from cora.prelude import PreludeSpec, specify
 from cora.schedule.nest import LoopNest
@@ -48,6 +49,7 @@ class Artifact:
     """Everything about a kernel but its code.
 
     table_names: how the loops call the tables of the prelude that they read, by position.
+    hot_guards: the conditions left in hot loops, as "loop: condition".
     stages: the program at each stage, as text.
     """
 
@@ -61,6 +63,7 @@ class Artifact:
     prelude: PreludeSpec
     nests: Mapping[str, LoopNest]
     guards: tuple[Guard, ...]
+    hot_guards: tuple[str, ...]
     stages: Mapping[str, str]
     schedule: str
     target: str
@@ -107,6 +110,7 @@ def make_artifact(lowered: Lowered, schedule: str, definition: str, target: str)
         spec,
         lowered.nests,
         lowered.guards,
+        hot_guards(lowered.kernel.body),
         {"definition": definition, "schedule": schedule, **texts},
         schedule,
         target,

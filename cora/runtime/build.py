@@ -7,7 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from cora.codegen.cache import Cache
+from cora.codegen.cuda.target import resolve_cuda
 from cora.codegen.load import load as load_code
+from cora.codegen.load import without_torch
 from cora.codegen.target import FEATURES, HostTarget, resolve
 from cora.errors import UnsupportedError, UserError
 from cora.ir.fingerprint import fingerprint
@@ -19,7 +21,9 @@ from cora.runtime.code import Code, LibraryCode, MemoryCode, load_library, priva
 from cora.runtime.kernel import Kernel
 from cora.runtime.names import check_names
 from cora.runtime.versions import versions
+from cora.schedule.balance import permutations_of
 from cora.schedule.default import default_schedule
+from cora.schedule.default_gpu import default_gpu_schedule
 from cora.schedule.schedule import Schedule, schedule
 from cora.settings import Settings
 from cora.tiles import object_code as tile_code
@@ -33,18 +37,24 @@ def build(
 ) -> Kernel:
     """Compile a program once, for every batch.
 
-    program: a schedule, or computed tensors, which get the default schedule. target: "llvm" (this machine), or a
-    TVM target of kind llvm. Compiled kernels are kept on disk, by the structure of program, schedule, settings and
-    target, and by versions and sources. Raises UserError, ScheduleError or UnsupportedError, with the reason.
+    program: a schedule, or computed tensors, which get the default schedule of the target. target: "llvm" (this
+    machine), "cuda" (an NVIDIA GPU, sm_80), or a TVM target of one of these kinds (of kind cuda with an arch). Compiled
+    kernels are kept on disk, by the structure of program, schedule, settings and target, and by versions and sources.
+    Raises UserError, ScheduleError or UnsupportedError, with the reason.
     """
     chosen = settings or Settings()
     if not isinstance(chosen, Settings):
         raise UserError(f"build: settings must be a cora.Settings; got {type(settings).__name__}")
-    scheduled = _scheduled(program)
-    host = _host(target)
-    name = "kernel_" + "_".join(t.name for t in scheduled.outputs)
+    cuda = resolve_cuda(target)
+    scheduled = _scheduled(program, gpu=cuda is not None)
     # where a kernel is kept, or its stages are written, changes nothing about it
     choices = (chosen.guards, chosen.solver, chosen.solver_rlimit, chosen.check_indices)
+    if cuda is not None:
+        from cora.runtime.cuda.build import build_cuda  # the CPU's kernels need none of this
+
+        return build_cuda(scheduled, cuda, chosen, choices, define, prelude_object)
+    host = resolve(target)
+    name = "kernel_" + "_".join(t.name for t in scheduled.outputs)
     key = fingerprint(scheduled.outputs, scheduled.steps, choices, host.key, *versions())
     cache = Cache(chosen.cache_dir) if chosen.cache else None
 
@@ -69,26 +79,25 @@ def load(path: str | Path) -> Kernel:
     if not isinstance(path, (str, Path)):
         raise UserError(f"load: expected a path; got {type(path).__name__}: {path!r}")
     artifact, code = load_library(Path(path))
+    if artifact.target.startswith("cuda|"):
+        from cora.runtime.cuda.kernel import exported
+
+        return exported(artifact, code)
     return Kernel(artifact, code)
 
 
-def _scheduled(program: Schedule | Tensor | Sequence[Tensor]) -> Schedule:
+def _scheduled(program: Schedule | Tensor | Sequence[Tensor], *, gpu: bool) -> Schedule:
+    default = default_gpu_schedule if gpu else default_schedule
     match program:
         case Schedule():
             return program
         case Tensor():
-            return default_schedule(schedule(program))
+            return default(schedule(program))
         case list() | tuple():
-            return default_schedule(schedule(*program))
+            return default(schedule(*program))
     raise UserError(
         f"build: expected a schedule or computed tensors; got {type(program).__name__}: {program!r}"
     )
-
-
-def _host(target: object) -> HostTarget:
-    if target == "cuda":
-        raise UnsupportedError("build: target 'cuda'; this version generates code for CPUs ('llvm')")
-    return resolve(target)
 
 
 class _Built:
@@ -102,10 +111,11 @@ class _Built:
         name: str,
         cache: Cache | None,
     ) -> None:
-        from cora.codegen.build import compile_functions  # a cached kernel needs none of this
+        with without_torch():
+            from cora.codegen.build import compile_functions  # a cached kernel needs none of this
         from cora.lower.pipeline import lower
 
-        check_names(scheduled.tensors)
+        check_names(scheduled.tensors, permutations_of(scheduled.nests))
         lowered = lower(scheduled, settings, name)
         self.artifact = make_artifact(lowered, repr(scheduled), define(scheduled), host.key)
         functions = [lowered.kernel, *([lowered.check] if lowered.check is not None else [])]

@@ -68,15 +68,7 @@ class LibraryCode:
 
     def export(self, path: Path) -> Path:
         """The library with its metadata appended, written at once or not at all."""
-        try:
-            library = self.library.path.read_bytes()
-        except OSError as error:
-            raise UserError(f"export: the kernel's own file is gone; build it again: {error}") from error
-        try:
-            write_atomically(path, join_library(library, self.metadata))
-        except OSError as error:
-            raise UserError(f"export: cannot write {path}: {error}") from error
-        return path
+        return export_library(self.library.path, self.metadata, path)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,6 +95,19 @@ class MemoryCode:
         raise UnsupportedError(f"export to {path}: no linker was found (ld or g++)")
 
 
+def export_library(library_path: Path, metadata: bytes, path: Path) -> Path:
+    """Write the library of a kernel with its metadata to `path`; UserError if a file cannot be read or written."""
+    try:
+        library = library_path.read_bytes()
+    except OSError as error:
+        raise UserError(f"export: the kernel's own file is gone; build it again: {error}") from error
+    try:
+        write_atomically(path, join_library(library, metadata))
+    except OSError as error:
+        raise UserError(f"export: cannot write {path}: {error}") from error
+    return path
+
+
 def load_library(path: Path) -> tuple[Artifact, LibraryCode]:
     """The kernel in an exported library. Raises UserError if the file is none, damaged, or of another version.
 
@@ -121,7 +126,7 @@ def load_library(path: Path) -> tuple[Artifact, LibraryCode]:
 
 def _check_processor(artifact: Artifact, path: Path) -> None:
     """UnsupportedError if the code was made for instructions that this machine lacks."""
-    arch, *_, features = artifact.target.split("|")
+    arch, _, _, features = artifact.target.split("|")[-4:]
     host = detect()
     missing = sorted({f for f in features.split(",") if f} - host.features)
     if arch != host.arch or missing:

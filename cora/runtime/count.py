@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from cora.ir import dtypes
 from cora.ir.evaluate import Evaluator
@@ -43,8 +44,12 @@ class Waste:
         )
 
 
-def iterations(loops: Sequence[tuple[Expr, Expr]], evaluator: Evaluator) -> int:
-    """How often the body of `loops` (variable, extent; outermost first) runs."""
+def iterations(
+    loops: Sequence[tuple[Expr, Expr]],
+    evaluator: Evaluator,
+    around: Mapping[Expr, int] = MappingProxyType({}),
+) -> int:
+    """How often the body of `loops` (variable, extent; outermost first) runs, given the variables around them."""
 
     def run(place: int, env: dict[Expr, int]) -> int:
         if place == len(loops):
@@ -56,7 +61,7 @@ def iterations(loops: Sequence[tuple[Expr, Expr]], evaluator: Evaluator) -> int:
             return count * run(place + 1, env) if count else 0
         return sum(run(place + 1, {**env, var: i}) for i in range(count))
 
-    return run(0, {})
+    return run(0, dict(around))
 
 
 def executed_iterations(nest: LoopNest, evaluator: Evaluator) -> int:

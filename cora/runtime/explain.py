@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from cora.ir import dtypes
 from cora.ir.evaluate import Evaluator
+from cora.ir.tensor import Tensor
 from cora.runtime.artifact import Artifact
 from cora.runtime.count import (
     Waste,
@@ -23,20 +24,21 @@ def explain(artifact: Artifact, plan: Plan | None, prepared: Prepared | None) ->
     """The explanation of a kernel; `plan` and `prepared` (both or neither) add one batch's sizes and waste."""
     parts = [
         f"kernel {artifact.name} for {artifact.target}",
-        _section("definition", artifact.stages["definition"]),
-        _section("schedule", artifact.stages["schedule"]),
-        _section("loops", artifact.stages["lowered"]),
-        _section("guards", _guards(artifact)),
-        _section("storage", "\n".join(f"{s.tensor.name}{s.layout.describe()}" for s in artifact.slots)),
-        _section("auxiliary arrays", _tables(artifact, prepared)),
+        section("definition", artifact.stages["definition"]),
+        section("schedule", artifact.stages["schedule"]),
+        section("loops", artifact.stages["lowered"]),
+        section("guards", _guards(artifact)),
+        section("storage", "\n".join(f"{s.tensor.name}{s.layout.describe()}" for s in artifact.slots)),
+        section("auxiliary arrays", _tables(artifact, prepared)),
     ]
     if plan is not None and prepared is not None:
-        parts.append(_section("batch", repr(plan)))
-        parts.append(_section("waste", str(waste(artifact, plan, prepared))))
+        parts.append(section("batch", repr(plan)))
+        parts.append(section("waste", str(waste(artifact, plan, prepared))))
     return "\n\n".join(parts)
 
 
-def _section(title: str, body: str) -> str:
+def section(title: str, body: str) -> str:
+    """A part of the explanation."""
     return f"{title}:\n" + "\n".join(f"  {line}" for line in (body or "(none)").splitlines())
 
 
@@ -65,11 +67,14 @@ def waste(artifact: Artifact, plan: Plan, prepared: Prepared) -> Waste:
     """Executed and useful FLOPs, stored and useful bytes of a kernel on the batch of `plan`."""
     evaluator = Evaluator({**plan.sizes, "%workers": plan.threads}, plan.lengths)
     executed = useful = 0
+    counted: set[Tensor] = set()
     for nest in artifact.nests.values():
         assert nest.tensor.body is not None
         flops = flops_per_iteration(nest.tensor.body)
         executed += flops * executed_iterations(nest, evaluator)
-        useful += flops * useful_iterations(nest, evaluator)
+        if nest.tensor not in counted:  # the pieces of an operator share its iterations
+            useful += flops * useful_iterations(nest, evaluator)
+        counted.add(nest.tensor)
     stored = valid = 0
     for slot, count in zip(artifact.slots, prepared.element_counts, strict=True):
         size = dtypes.itemsize(slot.tensor.dtype)

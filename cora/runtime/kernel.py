@@ -15,7 +15,8 @@ from cora.errors import UserError
 from cora.ir.expr import Dim
 from cora.prelude import NativePrelude
 from cora.runtime.arguments import imported, memory_of, new_array
-from cora.runtime.artifact import Artifact, Signature
+from cora.runtime.artifact import Artifact, Signature, Slot
+from cora.runtime.balance import Shares, shares_of
 from cora.runtime.binding import Binder
 from cora.runtime.code import Code
 from cora.runtime.count import Waste
@@ -35,7 +36,8 @@ class Kernel:
 
     Inputs are taken in order of first use in the definition, or by name. An input is a RaggedArray, a NumPy
     array, or another array with `__dlpack__` in CPU memory: of the tensor's shape where that is dense, else
-    its packed values. One kernel serves every batch.
+    its packed values; only a RaggedArray where the layout is not in the order of the dims. One kernel serves
+    every batch.
     """
 
     def __init__(self, artifact: Artifact, code: Code) -> None:
@@ -45,7 +47,7 @@ class Kernel:
         self.prelude: NativePrelude = code.prelude(artifact.prelude)
         self._run = code.function(artifact.kernel.name)
         self._check = None if artifact.check is None else code.function(artifact.check.name)
-        self._inputs = tuple(n for n, s in enumerate(artifact.slots) if s.role == "input")
+        self.input_slots = tuple(n for n, s in enumerate(artifact.slots) if s.role == "input")
         call_time = {n for n, s in enumerate(artifact.slots) if s.role != "workspace"}
         self._places = _places(artifact.kernel, call_time)
         self._check_places = _places(artifact.check, call_time)
@@ -91,9 +93,9 @@ class Kernel:
         """
         slots = self.artifact.slots
         given = self._in_order(arrays, named)
-        values = [imported(slots[n], v) for n, v in zip(self._inputs, given, strict=True)]
+        values = [self.imported(slots[n], v) for n, v in zip(self.input_slots, given, strict=True)]
         binder = Binder()
-        for position, value in zip(self._inputs, values, strict=True):
+        for position, value in zip(self.input_slots, values, strict=True):
             binder.argument(slots[position], value)
         for name, value in named.items():
             if name in self.length_domains:
@@ -110,6 +112,10 @@ class Kernel:
         workers = worker_count(threads)
         plan = self._plan_for(batch, workers)
         return self.run(plan, *values)
+
+    def imported(self, slot: Slot, value: Any) -> Any:
+        """An array of another library as a NumPy array on the same memory; anything else as it is."""
+        return imported(slot, value)
 
     def _plan_for(self, batch: Any, workers: int) -> Plan:
         """A plan of this thread for the batch: one of the last few, or a new one."""
@@ -150,6 +156,14 @@ class Kernel:
         outputs: arrays to write, by name; others are allocated. Raises UserError for a plan that was made for
         another kernel or batch, a plan that is running, and arrays that do not fit or overlap.
         """
+        prepared = self.begin(plan, outputs)
+        try:
+            return self._launch(plan, prepared, arrays, outputs)
+        finally:
+            plan.lock.release()
+
+    def begin(self, plan: Plan, outputs: Mapping[str, Any] | None) -> Prepared:
+        """Check the plan and take its lock, which the caller releases."""
         if not isinstance(plan, Plan):
             raise UserError(
                 f"kernel '{self.name}': run expects a plan first, from cora.plan(kernel, ...); "
@@ -163,10 +177,7 @@ class Kernel:
         prepared = plan.prepared(self)
         if not plan.lock.acquire(blocking=False):
             raise UserError(f"kernel '{self.name}': the plan is running already; one run at a time per plan")
-        try:
-            return self._launch(plan, prepared, arrays, outputs)
-        finally:
-            plan.lock.release()
+        return prepared
 
     def _launch(
         self, plan: Plan, prepared: Prepared, arrays: tuple[Any, ...], outputs: Mapping[str, Any] | None
@@ -183,14 +194,11 @@ class Kernel:
         self._run(prepared.kernel.pointer)
         return last.result
 
-    def _bind(
-        self, plan: Plan, prepared: Prepared, arrays: tuple[Any, ...], outputs: Mapping[str, Any]
-    ) -> Call:
-        """Check the arguments and write their addresses into the frames."""
-        slots = self.artifact.slots
-        if len(arrays) != len(self._inputs):
+    def check_arguments(self, arrays: tuple[Any, ...], outputs: Mapping[str, Any]) -> None:
+        """UserError if there are not as many inputs as there should be, or outputs of other names."""
+        if len(arrays) != len(self.input_slots):
             raise UserError(
-                f"kernel '{self.name}': expected {len(self._inputs)} inputs ({', '.join(self.inputs)}); "
+                f"kernel '{self.name}': expected {len(self.input_slots)} inputs ({', '.join(self.inputs)}); "
                 f"got {len(arrays)}"
             )
         unknown = [name for name in outputs if name not in self.outputs]
@@ -198,9 +206,16 @@ class Kernel:
             raise UserError(
                 f"kernel '{self.name}': no output '{unknown[0]}'; the outputs are {', '.join(self.outputs)}"
             )
+
+    def _bind(
+        self, plan: Plan, prepared: Prepared, arrays: tuple[Any, ...], outputs: Mapping[str, Any]
+    ) -> Call:
+        """Check the arguments and write their addresses into the frames."""
+        slots = self.artifact.slots
+        self.check_arguments(arrays, outputs)
         counts = prepared.element_counts
         memory: dict[int, Array] = {}
-        for position, value in zip(self._inputs, arrays, strict=True):
+        for position, value in zip(self.input_slots, arrays, strict=True):
             memory[position] = memory_of(slots[position], value, plan, counts[position])
         results: list[Any] = []
         for position in self.artifact.outputs:
@@ -212,7 +227,7 @@ class Kernel:
             results.append(value)
         if outputs:
             refuse_overlap(
-                [(slots[n].tensor.name, memory[n]) for n in self._inputs],
+                [(slots[n].tensor.name, memory[n]) for n in self.input_slots],
                 [(slots[n].tensor.name, memory[n]) for n in self.artifact.outputs],
             )
         addresses = {position: address_of(array) for position, array in memory.items()}
@@ -225,6 +240,10 @@ class Kernel:
     def _check_indices(self, prepared: Prepared) -> None:
         assert self._check is not None
         self._check(prepared.check.pointer)
+        self.report_indices(prepared)
+
+    def report_indices(self, prepared: Prepared) -> None:
+        """UserError if the check function has counted indices out of range."""
         for check, bad in zip(self.artifact.checks, prepared.counters, strict=True):
             if bad:
                 raise UserError(
@@ -240,6 +259,20 @@ class Kernel:
     def waste(self, plan: Plan) -> Waste:
         """Executed and useful FLOPs, stored and useful bytes, on the batch of a plan."""
         return waste(self.artifact, plan, plan.prepared(self))
+
+    @property
+    def hot_guards(self) -> tuple[str, ...]:
+        """The conditions that are left in the innermost loops, tails aside, as "loop: condition"."""
+        return self.artifact.hot_guards
+
+    def balance(self, plan: Plan, workers: int | None = None) -> tuple[Shares, ...]:
+        """How evenly each parallel loop shares its work on the batch of a plan: with the plan's workers, or so many.
+
+        Counted, not measured: `print(kernel.balance(plan, 64)[0].ratio)` needs no machine with 64 processors.
+        """
+        plan.prepared(self)
+        count = plan.threads if workers is None else worker_count(workers)
+        return shares_of(tuple(self.artifact.nests.values()), plan.sizes, plan.lengths, count)
 
     def source(self, kind: str = "ll") -> str:
         """The generated code: "ll" (LLVM IR after optimisation) or "asm" (assembly)."""

@@ -15,8 +15,8 @@ from cora.storage.lengths import inputs_of
 RESERVED = ("self", "kernels", "threads", "device")
 
 
-def check_names(tensors: Sequence[Tensor]) -> None:
-    """Each input, size and length function of a program has a name of its own. UserError otherwise."""
+def check_names(tensors: Sequence[Tensor], permutations: Sequence[UFun] = ()) -> None:
+    """Each input, size, length function and permutation of a program has a name of its own. UserError otherwise."""
     exprs: list[Expr] = []
     for tensor in tensors:
         exprs.extend(d.extent for d in tensor.dims)
@@ -29,6 +29,7 @@ def check_names(tensors: Sequence[Tensor]) -> None:
         *((name, "a size", name) for name in sizes),
         *((fun.name, f"lengths over {_domain(fun)}", fun) for fun in functions),
         *((t.name, "an input", t) for t in inputs),
+        *((fun.name, f"a permutation over {_domain(fun)}", fun) for fun in permutations),
     ]
     known: dict[str, tuple[str, object]] = {}
     for name, what, meaning in named:

@@ -86,6 +86,7 @@ class Plan:
         self.threads = threads
         self.arena = Arena()
         self.lock = threading.Lock()
+        self.on_device: dict[object, Any] = {}  # what a GPU holds for this plan, made when it is first needed
         self._prepared: dict[int, Prepared] = {}
         self._kernels = tuple(kernels)
         sizes = {**batch.sizes, WORKERS: threads}

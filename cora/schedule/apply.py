@@ -4,25 +4,37 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cora.schedule.loop_steps import fuse, reorder, split, split_parts
-from cora.schedule.mark_steps import parallel, tensorize, unroll, vectorize
+from cora.schedule.bind_steps import bind
+from cora.schedule.factor_steps import rfactor
+from cora.schedule.loop_steps import fuse, peel, reorder, split, split_parts
+from cora.schedule.mark_steps import parallel, remap, unroll, vectorize
 from cora.schedule.nest import State
-from cora.schedule.padding_steps import bulk_pad, pad_dim, pad_loop, reorder_dims
+from cora.schedule.padding_steps import bulk_pad, pad_loop
 from cora.schedule.piece_steps import hfuse, split_op
-from cora.schedule.stage_steps import compute_at, inline
+from cora.schedule.reduction_steps import cache_write, tensorize
+from cora.schedule.stage_steps import cache_read, compute_at, inline, set_scope
 from cora.schedule.steps import (
+    Bind,
     BulkPad,
+    CacheRead,
+    CacheWrite,
     ComputeAt,
     Fuse,
+    FuseDims,
     HFuse,
     HoistLoads,
     Inline,
     PadDim,
     PadLoop,
     Parallel,
+    Peel,
+    Remap,
     Reorder,
     ReorderDims,
+    RFactor,
+    SetScope,
     Split,
+    SplitDim,
     SplitOp,
     SplitParts,
     Step,
@@ -30,6 +42,7 @@ from cora.schedule.steps import (
     Unroll,
     Vectorize,
 )
+from cora.schedule.storage_steps import fuse_dims, pad_dim, reorder_dims, split_dim
 
 
 def apply(step: Step, state: State) -> State:
@@ -43,6 +56,8 @@ def apply(step: Step, state: State) -> State:
             return state.with_nest(fuse(step, state.nest(step.op, "fuse")))
         case Reorder():
             return state.with_nest(reorder(step, state.nest(step.op, "reorder")))
+        case Peel():
+            return state.with_nest(peel(step, state.nest(step.op, "peel")))
         case PadLoop():
             return state.with_nest(pad_loop(step, state.nest(step.op, "pad_loop")))
         case BulkPad():
@@ -50,22 +65,38 @@ def apply(step: Step, state: State) -> State:
         case PadDim():
             return pad_dim(step, state)
         case Parallel():
-            return state.with_nest(parallel(step, state.nest(step.op, "parallel")))
+            return parallel(step, state)
+        case Remap():
+            return remap(step, state)
         case Vectorize():
             return state.with_nest(vectorize(step, state.nest(step.op, "vectorize")))
         case Unroll():
             return state.with_nest(unroll(step, state.nest(step.op, "unroll")))
+        case CacheWrite():
+            return state.with_nest(cache_write(step, state.nest(step.op, "cache_write")))
         case Tensorize():
             return state.with_nest(tensorize(step, state.nest(step.op, "tensorize")))
+        case Bind():
+            return state.with_nest(bind(step, state.nest(step.op, "bind")))
+        case RFactor():
+            return rfactor(step, state)
         case SplitOp():
             return split_op(step, state)
         case HFuse():
             return hfuse(step, state)
         case ReorderDims():
             return reorder_dims(step, state)
+        case SplitDim():
+            return split_dim(step, state)
+        case FuseDims():
+            return fuse_dims(step, state)
         case HoistLoads():
             return replace(state, hoist=step.on)
         case Inline():
             return inline(step, state)
         case ComputeAt():
             return compute_at(step, state)
+        case SetScope():
+            return set_scope(step, state)
+        case CacheRead():
+            return cache_read(step, state)

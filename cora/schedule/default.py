@@ -13,7 +13,8 @@ from collections.abc import Callable
 from cora.errors import ScheduleError
 from cora.ir import dtypes
 from cora.ir.expr import Access, Const, Dim, Expr, Reduce, Var
-from cora.ir.simplify import Simplifier, linear_in, simplify
+from cora.ir.poly import linear_in
+from cora.ir.simplify import Simplifier, simplify
 from cora.ir.stmt import LoopKind
 from cora.ir.tensor import Tensor
 from cora.ir.visit import children, free_dims, free_vars, substitute, walk
@@ -125,7 +126,7 @@ def _parallel(s: Schedule, tensor: Tensor) -> Schedule:
     return s.parallel(tensor, first.name)
 
 
-def _unused(s: Schedule, tensor: Tensor, name: str) -> str:
+def unused(s: Schedule, tensor: Tensor, name: str) -> str:
     """`name`, or one like it that no loop of the operator has."""
     taken = {leaf.name for leaf in s.nest(tensor).leaves}
     while name in taken:
@@ -135,7 +136,7 @@ def _unused(s: Schedule, tensor: Tensor, name: str) -> str:
 
 def _flat(s: Schedule, tensor: Tensor) -> Schedule | None:
     """All loops as one, if then every tensor is read and written at the loop variable itself."""
-    name = _unused(s, tensor, "flat")
+    name = unused(s, tensor, "flat")
     if not tensor.dims:
         return s
     if len(tensor.dims) == 1:
@@ -147,7 +148,7 @@ def _flat(s: Schedule, tensor: Tensor) -> Schedule | None:
             return None
         fused = legal
     nest = fused.nest(tensor)
-    if _uses_dims(tensor) or any(stride != 1 for stride in _strides(fused, tensor, nest.leaves[0].var)):
+    if _uses_dims(tensor) or any(stride != 1 for stride in strides_along(fused, tensor, nest.leaves[0].var)):
         return None
     return _parallel(fused.vectorize(tensor, name, lanes_of(tensor)), tensor)
 
@@ -165,7 +166,7 @@ def _elementwise(s: Schedule, tensor: Tensor) -> Schedule:
     *outer, last = tensor.dims
     s = _lanes(s, tensor)
     if len(outer) > 1 and not free_dims(last.extent):
-        s = s.fuse(tensor, *outer, name=_unused(s, tensor, "rows"))
+        s = s.fuse(tensor, *outer, name=unused(s, tensor, "rows"))
     return _parallel(s, tensor)
 
 
@@ -181,7 +182,7 @@ def _reduction(s: Schedule, tensor: Tensor) -> Schedule:
     nest = s.nest(tensor)
     spatial = [leaf for leaf in nest.leaves if not leaf.reduction]
     if spatial and _unit_stride(s, tensor, spatial[-1], 1):
-        loads = _strides(s, tensor, spatial[-1].var)[1:]
+        loads = strides_along(s, tensor, spatial[-1].var)[1:]
         if 1 in loads:
             return _legal(_columns, s, tensor, spatial[-1]) or s
     last = nest.leaves[-1]
@@ -197,18 +198,18 @@ def _columns(s: Schedule, tensor: Tensor, leaf: Leaf) -> Schedule:
     if not isinstance(leaf.extent, Const) or int(leaf.extent.value) > 2 * lanes:
         lanes *= 4
     over = [other.name for other in s.nest(tensor).leaves if other.reduction]
-    outer, inner = (_unused(s, tensor, f"{leaf.name}_{suffix}") for suffix in "oi")
+    outer, inner = (unused(s, tensor, f"{leaf.name}_{suffix}") for suffix in "oi")
     s = s.split(tensor, leaf.name, lanes, names=(outer, inner))
     return s.reorder(tensor, outer, *over, inner).vectorize(tensor, inner)
 
 
 def _unit_stride(s: Schedule, tensor: Tensor, leaf: Leaf, store: int) -> bool:
     """Whether every load has stride 0 or 1 along a loop, and the store the given one."""
-    own, *loads = _strides(s, tensor, leaf.var)
+    own, *loads = strides_along(s, tensor, leaf.var)
     return own == store and all(stride in (0, 1) for stride in loads)
 
 
-def _strides(s: Schedule, tensor: Tensor, var: Var) -> list[int | None]:
+def strides_along(s: Schedule, tensor: Tensor, var: Var) -> list[int | None]:
     """How far the store and each load move in memory along a leaf variable; None if not evenly."""
     nest = s.nest(tensor)
     simplifier = Simplifier({leaf.var: leaf.extent for leaf in nest.scope})

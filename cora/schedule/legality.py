@@ -5,6 +5,7 @@ from __future__ import annotations
 from cora.errors import ScheduleError
 from cora.ir.stmt import LoopKind
 from cora.schedule.nest import LoopNest
+from cora.schedule.threads import check_bound
 
 
 def serial_place(nest: LoopNest, name: str, step: str) -> int:
@@ -16,7 +17,8 @@ def serial_place(nest: LoopNest, name: str, step: str) -> int:
         )
     if nest.leaves[place].kind is not LoopKind.SERIAL:
         done = {LoopKind.PARALLEL: "parallel", LoopKind.VECTOR: "vectorized", LoopKind.UNROLL: "unrolled"}
-        kind = done[nest.leaves[place].kind]
+        found = nest.leaves[place].kind
+        kind = done.get(found, f"bound to {found.value}")
         raise ScheduleError(f"{step}: loop '{name}' of '{nest.tensor.name}' is {kind} already")
     return place
 
@@ -40,4 +42,5 @@ def check_kinds(nest: LoopNest, step: str) -> LoopNest:
                 )
         if leaf.kind is LoopKind.VECTOR and place != len(nest.leaves) - 1:
             raise ScheduleError(f"{step}: the vectorized loop '{leaf.name}' must stay innermost")
+    check_bound(nest, step)
     return nest

@@ -1,17 +1,18 @@
-"""Split, fuse, reorder."""
+"""Split, fuse, reorder, peel."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from cora.errors import ScheduleError
-from cora.ir.expr import ONE, Const, Dim, Expr, Var, binary, ceildiv
+from cora.ir.bounds import grows
+from cora.ir.expr import ONE, TRUE, ZERO, Const, Dim, Expr, Var, binary, ceildiv
 from cora.ir.simplify import Simplifier, simplify
 from cora.ir.ufun import fusion_maps, maximum_over, scan
 from cora.ir.visit import free_vars, substitute
 from cora.schedule.legality import check_kinds, positive, serial_place
 from cora.schedule.nest import Leaf, LoopNest
-from cora.schedule.steps import TAILS, Fuse, Reorder, Split, SplitParts
+from cora.schedule.steps import TAILS, Fuse, Peel, Reorder, Split, SplitParts
 
 
 def split(step: Split, nest: LoopNest) -> LoopNest:
@@ -29,10 +30,55 @@ def split(step: Split, nest: LoopNest) -> LoopNest:
         case "anchored":
             joined = outer * factor + inner - (count * factor - extent)
             result = _two_loops(nest, place, (outer, count), (inner, Const(factor)), joined)
+            if simplify(count * factor - extent) != ZERO:  # all parts but the first are full
+                first = simplify(binary("min", 1, count))
+                result = result.with_leaf(place, replace(result.leaves[place], cut=first))
             return result.under(binary("le", 0, joined), outer, inner).check_order("split")
+        case "mask":
+            joined = outer * factor + inner
+            result = _two_loops(nest, place, (outer, count), (inner, Const(factor)), joined)
+            result = result.with_leaf(place, replace(result.leaves[place], masked=True))
+            return result.under(joined < extent, outer, inner).check_order("split")
         case "balanced":
             return _even_parts(nest, place, outer, inner, count, factor)
+        case "peel":
+            return _peeled(nest, place, (outer, count), inner, factor)
+        case "shifted":
+            return _shifted(nest, place, (outer, count), inner, factor)
     raise ScheduleError(f"split of '{step.loop}': tail must be one of {', '.join(TAILS)}; got {step.tail!r}")
+
+
+def _peeled(nest: LoopNest, place: int, outer: tuple[Var, Expr], inner: Var, factor: int) -> LoopNest:
+    """Parts of the exact size; the full ones, which come first, get code of their own."""
+    var, count = outer
+    extent = nest.leaves[place].extent
+    full = simplify(extent // factor)
+    size: Expr = Const(factor) if full == count else binary("min", factor, extent - var * factor)
+    joined = var * factor + inner
+    result = _two_loops(nest, place, (var, count), (inner, simplify(size)), joined, factor)
+    if full != count:
+        # not below 0: a loop outside may run further than its own range, where no iteration of these exists
+        result = result.with_leaf(place, replace(result.leaves[place], cut=simplify(binary("max", full, 0))))
+    return replace(result, facts=(*result.facts, simplify(joined < extent))).check_order("split")
+
+
+def _shifted(nest: LoopNest, place: int, outer: tuple[Var, Expr], inner: Var, factor: int) -> LoopNest:
+    """The last part begins so far back that it is full; where the range is shorter than that, it is guarded."""
+    leaf = nest.leaves[place]
+    where = f"split of '{leaf.name}': tail 'shifted' computes some iterations twice"
+    if leaf.reduction:
+        raise ScheduleError(f"{where}, and '{leaf.name}' is a reduction loop: it would add them twice")
+    if nest.continues or nest.kept_in:
+        raise ScheduleError(f"{where}, and '{nest.name}' continues what it, or another piece, has stored")
+    var, count = outer
+    joined = binary("min", var * factor, binary("max", leaf.extent - factor, 0)) + inner
+    result = _two_loops(nest, place, (var, count), (inner, Const(factor)), joined)
+    fits = simplify(binary("le", factor, leaf.extent))
+    first, second = result.leaves[place], result.leaves[place + 1]
+    when = first.when if fits == TRUE else (*first.when, fits)
+    result = result.with_leaf(place, replace(first, overlaps=True, when=when))
+    result = result.with_leaf(place + 1, replace(second, overlaps=True))
+    return result.under(simplify(joined) < leaf.extent, var, inner).check_order("split")
 
 
 def split_parts(step: SplitParts, nest: LoopNest) -> LoopNest:
@@ -50,15 +96,31 @@ def _two_names(nest: LoopNest, loop: str, outer: str, inner: str) -> tuple[Var, 
 
 
 def _two_loops(
-    nest: LoopNest, place: int, outer: tuple[Var, Expr], inner: tuple[Var, Expr], joined: Expr
+    nest: LoopNest,
+    place: int,
+    outer: tuple[Var, Expr],
+    inner: tuple[Var, Expr],
+    joined: Expr,
+    largest: int | None = None,
 ) -> LoopNest:
-    """The loop at `place` replaced by two (variable, extent); `joined` is its variable in terms of theirs."""
+    """The loop at `place` replaced by two (variable, extent); `joined` is its variable in terms of theirs.
+
+    largest: what the extent of the inner one does not exceed, if that is known.
+    """
     leaf = nest.leaves[place]
-    new = (
-        Leaf(outer[0].name, outer[0], outer[1], leaf.reduction, cost=leaf.weight),
-        Leaf(inner[0].name, inner[0], inner[1], leaf.reduction, cost=ONE),
-    )
-    return nest.rewrite(place, 1, new, {leaf.var: joined})
+    values: dict[Expr, Expr] = {leaf.var: joined}
+    when = tuple(simplify(substitute(c, values)) for c in leaf.own_code)
+    common = Leaf(outer[0].name, outer[0], outer[1], leaf.reduction, cost=leaf.weight, overlaps=leaf.overlaps)
+    var, size = inner
+    second = replace(common, name=var.name, var=var, extent=size, cost=None, when=when, bound=largest)
+    new = (replace(common, part_of=leaf.part_of), replace(second, part_of=outer[0]))
+    return _parts_now_of(nest.rewrite(place, 1, new, values), (leaf.var,), inner[0])
+
+
+def _parts_now_of(nest: LoopNest, gone: tuple[Var, ...], var: Var) -> LoopNest:
+    """The nest where what was a part of loops that are `gone` is a part of the loop over `var`."""
+    leaves = (replace(leaf, part_of=var) if leaf.part_of in gone else leaf for leaf in nest.leaves)
+    return replace(nest, leaves=tuple(leaves))
 
 
 def _even_parts(
@@ -69,11 +131,13 @@ def _even_parts(
     largest: what no part exceeds, if that is known.
     """
     extent = nest.leaves[place].extent
-    divisor = ONE if count == Const(0) else count  # no parts: any value will do
+    # without parts any value will do; a reduction that is cut into blocks runs the loop once even then
+    divisor = simplify(binary("max", count, ONE)) if nest.leaves[place].reduction else count
+    divisor = ONE if divisor == Const(0) else divisor
     begin = binary("floordiv", extent * outer, divisor)
     size = binary("floordiv", extent * (outer + 1), divisor) - begin
     joined = begin + inner
-    result = _two_loops(nest, place, (outer, count), (inner, size), joined)
+    result = _two_loops(nest, place, (outer, count), (inner, size), joined, largest)
     facts: tuple[Expr, ...] = (joined < extent, binary("le", 0, joined))
     if largest is not None:
         facts = (*facts, binary("le", size, largest))
@@ -125,8 +189,28 @@ def _fuse_pair(nest: LoopNest, outer_name: str, inner_name: str, name: str) -> L
         variables = tuple(around)
         extent = simplify(offset(*variables, outer.extent))
         values = {outer.var: ffo(*variables, f), inner.var: ffi(*variables, f)}
-    new = (Leaf(name, f, extent, outer.reduction),)
-    return nest.rewrite(place, 2, new, values).check_order("fuse")
+    when = tuple(simplify(substitute(c, values)) for c in (*outer.own_code, *inner.own_code))
+    overlaps = outer.overlaps or inner.overlaps
+    new = (Leaf(name, f, extent, outer.reduction, when=when, overlaps=overlaps),)
+    fused = _parts_now_of(nest.rewrite(place, 2, new, values), (outer.var, inner.var), f)
+    return fused.check_order("fuse")
+
+
+def peel(step: Peel, nest: LoopNest) -> LoopNest:
+    """Note where a loop is cut; its two parts get code of their own when they are lowered."""
+    place = serial_place(nest, step.loop, "peel")
+    count = positive(step.count, f"peel of '{step.loop}': count")
+    leaf = nest.leaves[place]
+    if leaf.cut is not None:
+        raise ScheduleError(f"peel: loop '{step.loop}' is cut at {leaf.cut} already")
+    match step.end:
+        case "first":
+            cut = binary("max", binary("min", leaf.extent, count), 0)
+        case "last":
+            cut = binary("max", leaf.extent - count, 0)
+        case _:
+            raise ScheduleError(f"peel of '{step.loop}': end must be 'first' or 'last'; got {step.end!r}")
+    return nest.with_leaf(place, replace(leaf, cut=simplify(cut)))
 
 
 def _dims_around(nest: LoopNest, place: int, *extents: Expr) -> dict[Var, Dim]:
@@ -165,6 +249,16 @@ def _longest(nest: LoopNest, leaf: Leaf) -> Expr:
     return maximum_over(tuple(around.values()), extent)()
 
 
+def _at_the_last(nest: LoopNest, extent: Expr, bound: set[Var]) -> Expr | None:
+    """`extent` where the loops that it depends on, and that are not bound, are at their last; None if it may shrink."""
+    for leaf in reversed(nest.leaves):
+        if leaf.var in free_vars(extent) - bound:
+            if not grows(extent, leaf.var):
+                return None
+            extent = simplify(substitute(extent, {leaf.var: leaf.extent - 1}))
+    return extent if free_vars(extent) <= bound else None
+
+
 def _to_the_maximum(nest: LoopNest, leaves: tuple[Leaf, ...]) -> LoopNest:
     """The nest with `leaves` in this order, an extent over variables that are not bound yet made a maximum.
 
@@ -181,7 +275,12 @@ def _to_the_maximum(nest: LoopNest, leaves: tuple[Leaf, ...]) -> LoopNest:
                 leaf = replace(leaf, extent=simpler)
         if not free_vars(leaf.extent) <= bound:
             result = result.under(leaf.var < leaf.extent, leaf.var)
-            leaf = replace(leaf, extent=_longest(nest, leaf), root=None)
+            last = _at_the_last(nest, leaf.extent, bound)
+            longest = _longest(nest, leaf) if last is None else last
+            leaf = replace(leaf, extent=longest, root=None, cut=None)
+        if leaf.cut is not None and not free_vars(leaf.cut) <= bound:
+            leaf = replace(leaf, cut=None)
+        leaf = replace(leaf, when=tuple(c for c in leaf.when if free_vars(c) <= bound | {leaf.var}))
         bound.add(leaf.var)
         ordered.append(leaf)
     return replace(result, leaves=tuple(ordered))

@@ -1,4 +1,4 @@
-"""How a loop runs: in parallel, in vector lanes, unrolled."""
+"""How a loop runs: in which order, in parallel, in vector lanes, unrolled."""
 
 from __future__ import annotations
 
@@ -6,29 +6,97 @@ from dataclasses import replace
 
 from cora.errors import ScheduleError
 from cora.ir import dtypes
-from cora.ir.expr import Const
+from cora.ir.expr import Const, Var
+from cora.ir.simplify import simplify
 from cora.ir.stmt import LoopKind
+from cora.ir.ufun import UFun, descending, longest_first, permutation
+from cora.ir.visit import free_vars, substitute
+from cora.schedule.balance import BALANCES, WORKERS, cost_scan, iteration_cost
 from cora.schedule.legality import check_kinds, serial_place
 from cora.schedule.loop_steps import split
-from cora.schedule.nest import LoopNest
-from cora.schedule.steps import Parallel, Split, Tensorize, Unroll, Vectorize
+from cora.schedule.nest import Leaf, LoopNest, State
+from cora.schedule.steps import Parallel, Remap, Split, Unroll, Vectorize
 
 MAX_LANES = 64
 MAX_UNROLL = 64
 VECTOR_BYTES = 64
 
 
-def parallel(step: Parallel, nest: LoopNest) -> LoopNest:
+def parallel(step: Parallel, state: State) -> State:
+    nest = state.nest(step.op, "parallel")
     place = serial_place(nest, step.loop, "parallel")
     leaf = nest.leaves[place]
     if leaf.reduction:
         raise ScheduleError(f"parallel: '{step.loop}' is a reduction loop; its iterations add to one element")
     if any(other.kind is LoopKind.PARALLEL for other in nest.leaves):
         raise ScheduleError(f"parallel: '{nest.tensor.name}' has a parallel loop already; fuse the two first")
-    if step.balance not in ("cost", "count"):
-        raise ScheduleError(f"parallel: balance must be 'cost' or 'count'; got {step.balance!r}")
+    if leaf.overlaps:
+        raise ScheduleError(
+            f"parallel: several iterations of '{step.loop}' compute the same elements (tail 'shifted'), and two "
+            "workers would write them at once"
+        )
+    if step.balance not in BALANCES:
+        raise ScheduleError(f"parallel: balance must be one of {', '.join(BALANCES)}; got {step.balance!r}")
     marked = replace(leaf, kind=LoopKind.PARALLEL, balance=step.balance)
-    return check_kinds(nest.with_leaf(place, marked), "parallel")
+    if step.balance != "longest_first":
+        return state.with_nest(check_kinds(nest.with_leaf(place, marked), "parallel"))
+    cost = _cost(nest, place, "parallel: balance 'longest_first'")
+    lists, starts = longest_first(cost, WORKERS)
+    result = _in_order(state, nest, place, replace(marked, share=starts), lists)
+    check_kinds(result.nests[nest.name], "parallel")
+    return result
+
+
+def remap(step: Remap, state: State) -> State:
+    """The iterations of a loop in another order."""
+    nest = state.nest(step.op, "remap")
+    place = serial_place(nest, step.loop, "remap")
+    leaf = nest.leaves[place]
+    if leaf.reduction:
+        raise ScheduleError(
+            f"remap: '{step.loop}' is a reduction loop; the order of its iterations decides bits"
+        )
+    match step.policy:
+        case "descending" if not step.table:
+            order = descending(_cost(nest, place, "remap"))
+        case "given" if step.table.isidentifier():
+            if free_vars(leaf.extent):
+                raise ScheduleError(
+                    f"remap: the extent {leaf.extent} of '{step.loop}' depends on loops outside"
+                )
+            order = permutation(step.table, leaf.extent)
+        case _:
+            raise ScheduleError(
+                f"remap of '{step.loop}': expected policy 'descending', or 'given' with the name of a permutation; "
+                f"got {step.policy!r}, {step.table!r}"
+            )
+    return _in_order(state, nest, place, leaf, order)
+
+
+def _cost(nest: LoopNest, place: int, what: str) -> UFun:
+    cost = cost_scan(nest.leaves, place)
+    if cost is None:
+        raise ScheduleError(
+            f"{what}: the work of an iteration of '{nest.leaves[place].name}' must depend on that loop alone; "
+            f"it is {iteration_cost(nest.leaves, place)}"
+        )
+    return cost
+
+
+def _in_order(state: State, nest: LoopNest, place: int, leaf: Leaf, order: UFun) -> State:
+    """The loop at `place`, marked as in `leaf`, over places in `order`; a part with code of its own is a condition."""
+    old = nest.leaves[place]
+    inside = (inner for other in state.nests.values() if old in other.around for inner in other.leaves)
+    taken = {name for other in (*nest.scope, *inside) for name in (other.name, other.var.name)}
+    name = f"{leaf.name}_nth"
+    while name in taken:
+        name += "_"
+    var = Var(name)
+    value = order(var)
+    when = tuple(simplify(substitute(c, {leaf.var: value})) for c in leaf.own_code)
+    cost = None if leaf.cost is None else substitute(leaf.cost, {leaf.var: value})
+    ordered = replace(leaf, var=var, root=None, cut=None, when=when, masked=False, cost=cost)
+    return state.renumbered(nest, place, ordered, value)
 
 
 def vectorize(step: Vectorize, nest: LoopNest) -> LoopNest:
@@ -49,7 +117,9 @@ def vectorize(step: Vectorize, nest: LoopNest) -> LoopNest:
     if leaf.extent == Const(lanes):
         return nest.with_leaf(place, replace(leaf, kind=LoopKind.VECTOR))
     names = f"{step.loop}_o", f"{step.loop}_v"
-    nest = split(Split(step.op, step.loop, lanes, *names), nest)
+    taken = {name for other in nest.scope for name in (other.name, other.var.name)}
+    outer, inner = (f"{n}_{nest.tensor.name}" if n in taken else n for n in names)
+    nest = split(Split(step.op, step.loop, lanes, outer, inner), nest)
     return nest.with_leaf(place + 1, replace(nest.leaves[place + 1], kind=LoopKind.VECTOR))
 
 
@@ -65,21 +135,3 @@ def unroll(step: Unroll, nest: LoopNest) -> LoopNest:
             f"unroll: the extent of '{step.loop}' must be a constant up to {MAX_UNROLL}; it is {leaf.extent}"
         )
     return nest.with_leaf(place, replace(leaf, kind=LoopKind.UNROLL))
-
-
-def tensorize(step: Tensorize, nest: LoopNest) -> LoopNest:
-    """Mark the loops of a tile; whether the body fits a micro-kernel is decided when the nest is lowered."""
-    place = serial_place(nest, step.loop, "tensorize")
-    tile = nest.leaves[place:]
-    shape = [leaf.reduction for leaf in tile]
-    unmarked = all(leaf.kind is LoopKind.SERIAL for leaf in tile)
-    if shape not in ([False, False, True], [False, True]) or not unmarked:
-        raise ScheduleError(
-            f"tensorize: from '{step.loop}' inwards '{nest.tensor.name}' must have a row loop, a column loop and one "
-            f"reduction loop, all unmarked; it has {', '.join(leaf.name for leaf in tile)}"
-        )
-    if any(leaf.reduction for leaf in nest.leaves[:place]):
-        raise ScheduleError(
-            f"tensorize: a reduction loop of '{nest.tensor.name}' stands outside '{step.loop}'"
-        )
-    return replace(nest, tile=len(tile))

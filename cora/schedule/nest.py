@@ -14,6 +14,7 @@ from cora.ir.expr import Const, Dim, Expr, Var, binary, unary
 from cora.ir.simplify import simplify
 from cora.ir.stmt import LoopKind
 from cora.ir.tensor import Tensor
+from cora.ir.ufun import UFun
 from cora.ir.visit import free_vars, substitute
 from cora.lang.check import reductions_of
 from cora.storage.layout import Layout
@@ -24,8 +25,17 @@ class Leaf:
     """A loop of the scheduled nest; its extent is over the variables of leaves outside it.
 
     cost: what the loop contributes to the cost of an iteration outside, where that is not its extent: of the two
-    loops of a split the outer one stands for the whole range and the inner one for nothing, and padding does not
-    count, so that the lengths themselves are the costs and their prefix sums serve twice.
+    loops of a split the outer one stands for the whole range, and padding does not count, so that the lengths
+    themselves are the costs and their prefix sums serve twice.
+    part_of: the outer one of the two loops of a split: while it stands inside the iteration too, this loop
+    contributes nothing.
+    bound: what the extent never exceeds, where that is known and the extent is no literal.
+    reach: the extent before it was cut off at the end of a dim; what is read of operators inside is cut off itself.
+    cut: an iteration at which the loop is cut into two loops with code of their own (0 to the extent).
+    when: conditions under which the loop gets code of its own, beside the code for all cases.
+    overlaps: whether several iterations may compute one element (the last tile, moved back over its neighbour).
+    balance, share: how the workers share a parallel loop, and where the list of each starts, if they have lists.
+    masked: whether the loop stays one loop under its conditions, instead of a full part and a tail.
     """
 
     name: str
@@ -36,6 +46,19 @@ class Leaf:
     balance: str = "cost"
     root: Dim | None = None
     cost: Expr | None = None
+    cut: Expr | None = None
+    when: tuple[Expr, ...] = ()
+    overlaps: bool = False
+    masked: bool = False
+    share: UFun | None = None
+    part_of: Var | None = None
+    bound: int | None = None
+    reach: Expr | None = None
+
+    @property
+    def largest(self) -> int | None:
+        """The largest extent, if it is known."""
+        return int(self.extent.value) if isinstance(self.extent, Const) else self.bound
 
     @property
     def weight(self) -> Expr:
@@ -44,8 +67,31 @@ class Leaf:
 
     def substituted(self, values: Mapping[Expr, Expr]) -> Leaf:
         """The loop with variables outside it replaced."""
-        cost = None if self.cost is None else simplify(substitute(self.cost, values))
-        return replace(self, extent=simplify(substitute(self.extent, values)), cost=cost)
+
+        def new(e: Expr) -> Expr:
+            return simplify(substitute(e, values))
+
+        cost = None if self.cost is None else new(self.cost)
+        cut = None if self.cut is None else new(self.cut)
+        reach = None if self.reach is None else new(self.reach)
+        when = tuple(map(new, self.when))
+        return replace(self, extent=new(self.extent), cost=cost, cut=cut, reach=reach, when=when)
+
+    @property
+    def own_code(self) -> tuple[Expr, ...]:
+        """Where code of its own runs, as conditions on an iteration: what a rewritten loop keeps of its cut."""
+        return self.when if self.cut is None else (*self.when, self.var < self.cut)
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """What an iteration around an attached operator computes of a dim: from `begin`; at most `largest` values.
+
+    largest: None if no bound is known but the extent of the dim.
+    """
+
+    begin: Expr
+    largest: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +106,9 @@ class LoopNest:
     piece: the name of this piece of the operator, if the operator is split. accumulates: whether it combines its
     result with what an earlier piece stored.
     around: the loops of the consumer inside which an attached operator runs, outermost first.
+    regions: of an attached operator, what the iteration around it computes of each dim.
+    scratch: whether an attached operator is stored relative to its regions, for each worker anew.
+    kept_in: the loop inside which the accumulators of a reduction live ("": outside its first reduction loop).
     """
 
     tensor: Tensor
@@ -72,6 +121,9 @@ class LoopNest:
     tile: int = 0
     piece: str = ""
     accumulates: bool = False
+    kept_in: str = ""
+    regions: Mapping[Dim, Region] = field(default_factory=dict)
+    scratch: bool = False
 
     @property
     def name(self) -> str:
@@ -84,11 +136,31 @@ class LoopNest:
         return (*self.around, *self.leaves)
 
     @property
+    def inside(self) -> int:
+        """The place of the first leaf inside the accumulators of a reduction."""
+        if self.tile:
+            return len(self.leaves) - self.tile
+        if self.kept_in:
+            return 1 + next(n for n, leaf in enumerate(self.leaves) if leaf.name == self.kept_in)
+        return next((n for n, leaf in enumerate(self.leaves) if leaf.reduction), len(self.leaves))
+
+    @property
+    def blocks(self) -> tuple[Leaf, ...]:
+        """The reduction loops outside the accumulators: each iteration continues what the one before has stored."""
+        return tuple(leaf for leaf in self.leaves[: self.inside] if leaf.reduction)
+
+    @property
+    def continues(self) -> bool:
+        """Whether the result is ever combined with what is stored."""
+        return self.accumulates or bool(self.blocks)
+
+    @property
     def untouched(self) -> bool:
         """Whether no step has changed the loops."""
         return (
             all(leaf.root is not None and leaf.kind is LoopKind.SERIAL for leaf in self.leaves)
             and not self.padding
+            and not self.kept_in
         )
 
     def position(self, name: str, step: str) -> int:
@@ -114,6 +186,9 @@ class LoopNest:
             values={d: substitute(v, values) for d, v in self.values.items()},
             conditions=tuple(substitute(c, values) for c in self.conditions),
             facts=tuple(simplify(substitute(c, values)) for c in self.facts),
+            regions={
+                d: Region(simplify(substitute(r.begin, values)), r.largest) for d, r in self.regions.items()
+            },
         )
 
     def under(self, condition: Expr, *extended: Var) -> LoopNest:
@@ -128,8 +203,8 @@ class LoopNest:
         return replace(self, conditions=(*self.conditions, condition), facts=facts)
 
     def fresh(self, name: str, step: str) -> str:
-        """`name`, if no leaf has it; ScheduleError otherwise."""
-        if any(leaf.name == name for leaf in self.leaves):
+        """`name`, if neither a leaf nor a loop around the nest has it; ScheduleError otherwise."""
+        if any(name in (leaf.name, leaf.var.name) for leaf in self.scope):
             raise ScheduleError(f"{step}: operator '{self.tensor.name}' has a loop '{name}' already")
         if not name.isidentifier():
             raise ScheduleError(f"{step}: a loop name must be an identifier; got {name!r}")
@@ -147,15 +222,28 @@ class LoopNest:
                     f"so it cannot stand outside loop(s) {names}"
                 )
             outside.add(leaf.var)
+        if self.kept_in and all(leaf.name != self.kept_in for leaf in self.leaves):
+            raise ScheduleError(
+                f"{step}: the accumulators of '{self.tensor.name}' live in loop '{self.kept_in}'; cache_write last"
+            )
         return self
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Nests that are fused horizontally: they share their `depth` outermost loops, or (0) the workers alone."""
+
+    nests: tuple[str, ...]
+    depth: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class State:
     """What the steps of a schedule have made: a nest per operator, a layout per tensor.
 
-    pieces: the pieces of an operator that is split, in the order in which they run. together: nests that run in one
-    parallel loop. hoist: whether table reads leave loops. inlined: operators that are computed where they are read.
+    pieces: the pieces of an operator that is split, in the order in which they run. together: nests that are fused
+    horizontally. hoist: whether table reads leave loops. inlined: operators that are computed where they are read.
+    stages: operators that steps have made, by the operator that reads them.
     attached: for an operator computed inside a loop of its consumer, the consumer and the loop.
     """
 
@@ -164,10 +252,11 @@ class State:
     layouts: Mapping[str, Layout]
     undefined_padding: frozenset[str] = frozenset()
     pieces: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    together: tuple[tuple[str, ...], ...] = ()
+    together: tuple[Group, ...] = ()
     hoist: bool = True
     inlined: frozenset[str] = frozenset()
     attached: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    stages: Mapping[str, tuple[Tensor, ...]] = field(default_factory=dict)
 
     def nest(self, op: str, step: str) -> LoopNest:
         """The nest of operator `op`; ScheduleError if it is no operator of the program."""
@@ -198,10 +287,38 @@ class State:
                 raise ScheduleError(f"{where}: its loops down to it cannot change")
             if len(scope) > len(nest.scope) - nest.tile:
                 raise ScheduleError(f"{where}: a micro-kernel cannot run it")
-            if attached.leaves and any(leaf.kind is LoopKind.VECTOR for leaf in scope):
-                raise ScheduleError(f"{where}: that cannot run in lanes, for '{name}' has loops of its own")
+            if any(leaf.kind is LoopKind.VECTOR for leaf in scope):
+                reason = "is scratch, one for all lanes" if attached.scratch else "has loops of its own"
+                if attached.scratch or attached.leaves:
+                    raise ScheduleError(f"{where}: that cannot run in lanes, for '{name}' {reason}")
             result = result.with_nest(replace(attached, around=scope))
         return result
+
+    def renumbered(self, nest: LoopNest, place: int, leaf: Leaf, value: Expr) -> State:
+        """The state with the leaf at `place` of a nest running as `leaf`, whose iterations are `value` of the old one.
+
+        Also around what is attached inside it.
+        """
+        old = nest.leaves[place]
+        values: dict[Expr, Expr] = {old.var: value}
+        nests = dict(self.nests)
+        for name, other in self.nests.items():
+            if self._runs_inside(name, nest.name) and old in other.around:
+                around = tuple(leaf if o == old else o.substituted(values) for o in other.around)
+                regions = {
+                    d: replace(r, begin=simplify(substitute(r.begin, values)))
+                    for d, r in other.regions.items()
+                }
+                nests[name] = replace(other.rewrite(0, 0, (), values), around=around, regions=regions)
+        return replace(self, nests=nests).with_nest(nest.rewrite(place, 1, (leaf,), values))
+
+    def _runs_inside(self, name: str, owner: str) -> bool:
+        """Whether operator `name` is computed inside a loop of `owner`, or of what is."""
+        while name in self.attached:
+            name = self.attached[name][0]
+            if name == owner:
+                return True
+        return False
 
 
 def initial_nest(tensor: Tensor) -> LoopNest:

@@ -10,7 +10,7 @@ from cora.ir.expr import Expr, Reduce, binary
 from cora.ir.simplify import simplify
 from cora.ir.tensor import Tensor
 from cora.schedule.legality import positive, serial_place
-from cora.schedule.nest import Leaf, LoopNest, State
+from cora.schedule.nest import Group, Leaf, LoopNest, State
 from cora.schedule.stage_steps import accesses_of
 from cora.schedule.steps import HFuse, SplitOp
 
@@ -26,10 +26,14 @@ def split_op(step: SplitOp, state: State) -> State:
         raise ScheduleError(
             f"{where}: an operator with attached stages or a tile cannot be split; split it first"
         )
-    if any(step.op in group for group in state.together):
+    if any(step.op in group.nests for group in state.together):
         raise ScheduleError(f"{where}: it is fused horizontally already; split it first, and fuse the pieces")
     if leaf.reduction:
         _check_reduction(where, nest.tensor)
+        if any(other.overlaps for other in nest.leaves):
+            raise ScheduleError(
+                f"{where}: its second piece would add twice where tail 'shifted' computes twice"
+            )
     at = positive(step.at, f"{where}: at")
     match step.unit:
         case "multiple":
@@ -52,7 +56,7 @@ def split_op(step: SplitOp, state: State) -> State:
 
 def _piece(nest: LoopNest, place: int, name: str, extent: Expr, value: Expr) -> LoopNest:
     leaf = nest.leaves[place]
-    own = Leaf(leaf.name, leaf.var, extent, leaf.reduction)
+    own = Leaf(leaf.name, leaf.var, extent, leaf.reduction, overlaps=leaf.overlaps)
     piece = nest.rewrite(place, 1, (own,), {leaf.var: value})
     return replace(piece, piece=name).check_order("split_op")
 
@@ -80,20 +84,25 @@ def _check_reduction(where: str, tensor: Tensor) -> None:
 def hfuse(step: HFuse, state: State) -> State:
     """Note that nests run together; whether their loops allow it is checked when they are lowered."""
     where = f"hfuse of {', '.join(step.nests)}"
+    if step.depth < 0:
+        raise ScheduleError(f"{where}: depth: expected 0 or a number of loops; got {step.depth}")
     if len(step.nests) < 2 or len(set(step.nests)) != len(step.nests):
         raise ScheduleError(f"{where}: expected two or more different nests")
     nests = [state.nest(name, "hfuse") for name in step.nests]
     for group in state.together:
         for name in step.nests:
-            if name in group:
+            if name in group.nests:
                 raise ScheduleError(f"{where}: '{name}' is fused already")
     written = {nest.tensor.name for nest in nests}
     for nest in nests:
         if nest.name in state.attached:
             raise ScheduleError(f"{where}: '{nest.name}' runs inside another operator")
-        if nest.accumulates:
-            raise ScheduleError(f"{where}: '{nest.name}' adds to what another piece stores first")
+        if nest.accumulates and step.depth == 0:
+            raise ScheduleError(
+                f"{where}: '{nest.name}' adds to what another piece stores first, and workers do not wait for one "
+                "another; share the loops themselves, with depth="
+            )
         for access in accesses_of(nest.tensor):
             if access.tensor.name in written:
                 raise ScheduleError(f"{where}: '{nest.name}' reads '{access.tensor.name}'")
-    return replace(state, together=(*state.together, step.nests))
+    return replace(state, together=(*state.together, Group(step.nests, step.depth)))

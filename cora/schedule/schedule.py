@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -12,23 +12,34 @@ from cora.ir.expr import Dim
 from cora.ir.tensor import Tensor
 from cora.lang.check import program
 from cora.schedule.apply import apply
+from cora.schedule.balance import Balance
 from cora.schedule.nest import LoopNest, State, initial_nest
 from cora.schedule.steps import (
+    Bind,
     BulkPad,
+    CacheRead,
+    CacheWrite,
     ComputeAt,
     Fuse,
+    FuseDims,
     HFuse,
     HoistLoads,
     Inline,
     PadDim,
     PadLoop,
     Parallel,
+    Peel,
+    Remap,
     Reorder,
     ReorderDims,
+    RFactor,
+    SetScope,
     Split,
+    SplitDim,
     SplitOp,
     SplitParts,
     Step,
+    Tail,
     Tensorize,
     Unroll,
     Vectorize,
@@ -65,8 +76,13 @@ class Schedule:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Inputs and computed tensors, each after what it reads."""
-        return program(self.outputs)
+        """Inputs and computed tensors, those that steps made among them, each after what it reads."""
+        return tuple(t for made in program(self.outputs) for t in self._with_stages(made))
+
+    def _with_stages(self, tensor: Tensor) -> Iterator[Tensor]:
+        for stage in self.state.stages.get(tensor.name, ()):
+            yield from self._with_stages(stage)
+        yield tensor
 
     @property
     def operators(self) -> tuple[Tensor, ...]:
@@ -114,7 +130,7 @@ class Schedule:
         names: tuple[str, str] | None = None,
         *,
         parts: int | None = None,
-        tail: Literal["guard", "anchored", "balanced"] = "guard",
+        tail: Tail = "guard",
     ) -> Schedule:
         """Split `loop` by `factor`, or into `parts`; the new loops are `names`, by default `<loop>_o`, `<loop>_i`.
 
@@ -143,6 +159,17 @@ class Schedule:
         """Put the given loops into the given order. See steps.Reorder."""
         return self.then(Reorder(_tensor(op), tuple(_loop(loop) for loop in order)))
 
+    def peel(
+        self, op: TensorRef, loop: LoopRef, *, first: int | None = None, last: int | None = None
+    ) -> Schedule:
+        """Cut the first or the last iterations of a loop off, with code of their own. See steps.Peel."""
+        name = _loop(loop)
+        if (first is None) == (last is None):
+            raise ScheduleError(f"peel of '{name}': expected either first= or last=")
+        if last is None:
+            return self.then(Peel(_tensor(op), name, _int(first, "peel: first"), "first"))
+        return self.then(Peel(_tensor(op), name, _int(last, "peel: last"), "last"))
+
     def pad_loop(self, op: TensorRef, loop: LoopRef, multiple: int) -> Schedule:
         """Pad an original loop to a multiple. See steps.PadLoop."""
         return self.then(PadLoop(_tensor(op), _loop(loop), _int(multiple, "pad_loop: multiple")))
@@ -168,11 +195,36 @@ class Schedule:
         """Store the dims of a tensor in another order, outermost first. See steps.ReorderDims."""
         return self.then(ReorderDims(_tensor(tensor), tuple(_loop(dim) for dim in order)))
 
+    def split_dim(
+        self, tensor: TensorRef, dim: LoopRef, factor: int, names: tuple[str, str] | None = None
+    ) -> Schedule:
+        """Store a dim as its blocks and the places in them, `names`, by default `<dim>_o`, `<dim>_i`.
+
+        See steps.SplitDim.
+        """
+        name = _loop(dim)
+        outer, inner = names or (f"{name}_o", f"{name}_i")
+        return self.then(SplitDim(_tensor(tensor), name, _int(factor, "split_dim: factor"), outer, inner))
+
+    def fuse_dims(self, tensor: TensorRef, *dims: LoopRef, name: str | None = None) -> Schedule:
+        """Store dims, given outermost first, as one, `name`. See steps.FuseDims."""
+        names = tuple(_loop(dim) for dim in dims)
+        return self.then(FuseDims(_tensor(tensor), names, name or "_".join(names)))
+
     def hoist_loads(self, on: bool = True) -> Schedule:
         """Whether reads of auxiliary arrays leave the loops that do not change them. See steps.HoistLoads."""
         return self.then(HoistLoads(bool(on)))
 
-    def parallel(self, op: TensorRef, loop: LoopRef, balance: Literal["cost", "count"] = "cost") -> Schedule:
+    def remap(
+        self, op: TensorRef, loop: LoopRef, policy: Literal["descending"] | None = None, *, table: str = ""
+    ) -> Schedule:
+        """Run a loop's iterations in another order: the costliest first, or as a permutation says that is given at
+        run time by the name `table`. See steps.Remap."""
+        if (policy is None) == (not table):
+            raise ScheduleError(f"remap of '{_loop(loop)}': expected either a policy or table=")
+        return self.then(Remap(_tensor(op), _loop(loop), policy or "given", table))
+
+    def parallel(self, op: TensorRef, loop: LoopRef, balance: Balance = "cost") -> Schedule:
         """Run a loop on the workers of the plan. See steps.Parallel."""
         return self.then(Parallel(_tensor(op), _loop(loop), balance))
 
@@ -181,6 +233,34 @@ class Schedule:
         return self.then(
             Vectorize(_tensor(op), _loop(loop), 0 if lanes is None else _int(lanes, "vectorize: lanes"))
         )
+
+    def bind(
+        self,
+        op: TensorRef,
+        loop: LoopRef,
+        axis: Literal["blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z"],
+    ) -> Schedule:
+        """Run a loop on the blocks of a GPU's grid or the threads of a block. See steps.Bind."""
+        return self.then(Bind(_tensor(op), _loop(loop), axis))
+
+    def rfactor(
+        self,
+        op: TensorRef,
+        loop: LoopRef,
+        factor: int | None = None,
+        *,
+        parts: int | None = None,
+        name: str | None = None,
+    ) -> Schedule:
+        """Reduce chunks of `factor` iterations, or so many parts, in an operator of their own, by default
+        `<op>_partial`, and then their results. See steps.RFactor."""
+        operator = _tensor(op)
+        if (factor is None) == (parts is None):
+            raise ScheduleError(f"rfactor of '{operator}': expected either a factor or parts=")
+        stage = f"{operator}_partial" if name is None else name
+        if parts is not None:
+            return self.then(RFactor(operator, _loop(loop), _int(parts, "rfactor: parts"), "parts", stage))
+        return self.then(RFactor(operator, _loop(loop), _int(factor, "rfactor: factor"), "factor", stage))
 
     def split_op(
         self,
@@ -202,9 +282,19 @@ class Schedule:
         pieces = names or (f"{name}_main", f"{name}_tail")
         return self.then(SplitOp(name, _loop(loop), _int(at, f"split_op: {unit}"), unit, pieces))  # type: ignore[arg-type]
 
-    def hfuse(self, *nests: TensorRef) -> Schedule:
-        """Run independent parallel nests (operators or pieces) in one parallel loop. See steps.HFuse."""
-        return self.then(HFuse(tuple(_tensor(nest) for nest in nests)))
+    def hfuse(self, *nests: TensorRef, depth: int = 0) -> Schedule:
+        """Run independent nests (operators or pieces) in one parallel loop, or in `depth` shared loops.
+
+        See steps.HFuse.
+        """
+        return self.then(HFuse(tuple(_tensor(nest) for nest in nests), _int(depth, "hfuse: depth")))
+
+    def cache_write(self, op: TensorRef, loop: LoopRef) -> Schedule:
+        """Keep the accumulators of a reduction inside a loop; reduction loops outside continue what is stored.
+
+        See steps.CacheWrite.
+        """
+        return self.then(CacheWrite(_tensor(op), _loop(loop)))
 
     def tensorize(self, op: TensorRef, loop: LoopRef) -> Schedule:
         """Compute the innermost loops, from `loop` inwards, by a micro-kernel. See steps.Tensorize."""
@@ -222,6 +312,19 @@ class Schedule:
         """Compute an operator inside a loop of its consumer; the consumer's loops down to it are then fixed, those
         of the operator are scheduled afterwards. See steps.ComputeAt."""
         return self.then(ComputeAt(_tensor(op), _tensor(consumer), _loop(loop)))
+
+    def set_scope(self, op: TensorRef, scope: Literal["memory", "scratch"]) -> Schedule:
+        """Where an operator that is computed inside a loop of its consumer is stored. See steps.SetScope."""
+        return self.then(SetScope(_tensor(op), scope))
+
+    def cache_read(
+        self, op: TensorRef, tensor: TensorRef, loop: LoopRef, name: str | None = None
+    ) -> Schedule:
+        """Copy what an iteration of a loop of `op` reads of a tensor; the copy is the operator `name`, by default
+        `<tensor>_copy`. See steps.CacheRead."""
+        return self.then(
+            CacheRead(_tensor(op), _tensor(tensor), _loop(loop), name or f"{_tensor(tensor)}_copy")
+        )
 
     def to_json(self) -> str:
         """The steps as JSON text; `from_json` reads it."""

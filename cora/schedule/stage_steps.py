@@ -6,14 +6,16 @@ from dataclasses import replace
 
 from cora.errors import CoraError, ScheduleError
 from cora.ir import dtypes
-from cora.ir.expr import Access, Dim, Expr, Var
+from cora.ir.expr import Access, Expr, constant
 from cora.ir.simplify import simplify
 from cora.ir.stmt import LoopKind
 from cora.ir.tensor import Tensor
 from cora.ir.visit import free_vars, substitute, transform, walk
 from cora.lang.check import check_body, reductions_of
-from cora.schedule.nest import Leaf, LoopNest, State, initial_nest, root_extent
-from cora.schedule.steps import ComputeAt, Inline
+from cora.schedule.nest import LoopNest, State, initial_nest
+from cora.schedule.regions import attached_nest
+from cora.schedule.steps import CacheRead, ComputeAt, Inline, SetScope
+from cora.storage.layout import Layout
 
 
 def inline(step: Inline, state: State) -> State:
@@ -26,11 +28,11 @@ def inline(step: Inline, state: State) -> State:
         raise ScheduleError(
             f"inline: '{producer.name}' is stored as {producer.dtype}, which rounds; inlined it would not be"
         )
-    _check_untouched("inline", nest, state)
+    check_untouched("inline", nest, state)
     result = replace(state, inlined=state.inlined | {producer.name})
     for name in readers_of(producer.name, state):
         reader = state.nests[name]
-        _check_untouched("inline", reader, state)
+        check_untouched("inline", reader, state)
         inlined = _inlined(reader.tensor, producer)
         result = replace(result, nests={**result.nests, name: initial_nest(inlined)})
     return result
@@ -51,10 +53,11 @@ def accesses_of(tensor: Tensor) -> list[Access]:
     return [e for e in walk(tensor.body) if isinstance(e, Access)]
 
 
-def _check_untouched(step: str, nest: LoopNest, state: State) -> None:
+def check_untouched(step: str, nest: LoopNest, state: State) -> None:
+    """ScheduleError if a step has changed the loops of an operator, or what it is computed with."""
     name = nest.tensor.name
     staged = name in state.attached or name in {c for c, _ in state.attached.values()}
-    fused = any(name in group for group in state.together)
+    fused = any(name in group.nests for group in state.together)
     if not nest.untouched or staged or fused:
         raise ScheduleError(f"{step}: '{name}' is scheduled already; {step} comes before its other steps")
 
@@ -94,15 +97,13 @@ def compute_at(step: ComputeAt, state: State) -> State:
     nest = state.nest(step.op, "compute_at")
     consumer = state.nest(step.consumer, "compute_at")
     where = f"compute_at: '{step.op}' at loop '{step.loop}' of '{step.consumer}'"
-    _check_untouched("compute_at", nest, state)
+    check_untouched("compute_at", nest, state)
     place = consumer.position(step.loop, "compute_at")
-    first_reduction = next(
-        (n for n, leaf in enumerate(consumer.leaves) if leaf.reduction), len(consumer.leaves)
-    )
-    if place >= first_reduction:
-        raise ScheduleError(f"{where}: the loop stands inside a reduction")
-    if consumer.leaves[place].kind is not LoopKind.SERIAL:
-        raise ScheduleError(f"{where}: attach first, then mark the loop {consumer.leaves[place].kind.value}")
+    if place >= consumer.inside and not (consumer.leaves[place].reduction and not consumer.tile):
+        reason = "a micro-kernel cannot run it" if consumer.tile else "the loop stands inside a reduction"
+        raise ScheduleError(f"{where}: {reason}")
+    if consumer.leaves[place].kind is LoopKind.VECTOR:
+        raise ScheduleError(f"{where}: the loop runs in lanes")
     around = (*consumer.around, *consumer.leaves[: place + 1])
     readers = readers_of(step.op, state)
     for reader in readers:
@@ -113,53 +114,107 @@ def compute_at(step: ComputeAt, state: State) -> State:
         raise ScheduleError(f"{where}: nothing reads it")
     if nest.tensor.name in state.outputs:
         raise ScheduleError(f"{where}: it is an output, so it is computed in full, not where it is read")
-    fixed = _fixed(nest.tensor, around, [state.nests[r] for r in readers])
     attached = replace(state, attached={**state.attached, step.op: (step.consumer, step.loop)})
-    return attached.with_nest(_attached_nest(nest.tensor, around, fixed)).with_nest(consumer)
+    nest = attached_nest(nest.tensor, around, [state.nests[r] for r in readers])
+    return attached.with_nest(nest).with_nest(consumer)
 
 
-def _fixed(tensor: Tensor, around: tuple[Leaf, ...], readers: list[LoopNest]) -> dict[Dim, Expr]:
-    """The dims of `tensor` that every access reads at one value, which the loops `around` determine."""
-    known = {leaf.var for leaf in around}
-    points: dict[Dim, set[Expr]] = {}
-    for reader in readers:
-        for access in accesses_of(reader.tensor):
-            if access.tensor.name == tensor.name:
-                for dim, index in zip(tensor.dims, access.indices, strict=True):
-                    points.setdefault(dim, set()).add(simplify(substitute(index, reader.values)))
-    fixed: dict[Dim, Expr] = {}
-    for dim, values in points.items():
-        (first, *others) = values
-        if (
-            not others
-            and free_vars(first) <= known
-            and not any(isinstance(e, (Access, Dim)) for e in walk(first))
-        ):
-            fixed[dim] = first
-    return fixed
+def set_scope(step: SetScope, state: State) -> State:
+    """Scratch memory for an attached operator, or the tensor's own."""
+    nest = state.nest(step.op, "set_scope")
+    if step.scope not in ("memory", "scratch"):
+        raise ScheduleError(
+            f"set_scope of '{step.op}': scope must be 'memory' or 'scratch'; got {step.scope!r}"
+        )
+    if step.scope == "scratch" and step.op not in state.attached:
+        raise ScheduleError(
+            f"set_scope of '{step.op}': only what is computed inside a loop of its consumer can be scratch; "
+            "compute_at first"
+        )
+    if step.scope == "scratch" and any(leaf.kind is LoopKind.VECTOR for leaf in nest.around):
+        raise ScheduleError(
+            f"set_scope of '{step.op}': a loop around it runs in lanes, which would share the scratch"
+        )
+    return state.with_nest(replace(nest, scratch=step.scope == "scratch"))
 
 
-def _attached_nest(tensor: Tensor, around: tuple[Leaf, ...], fixed: dict[Dim, Expr]) -> LoopNest:
-    assert tensor.body is not None
-    reductions = reductions_of(tensor.body)
-    over = reductions[0].over if reductions else ()
-    values: dict[Dim, Expr] = {}
-    leaves: list[Leaf] = []
-    for dim in (*tensor.dims, *over):
-        if dim in fixed:
-            values[dim] = fixed[dim]
-            continue
-        var = Var(f"{dim.name}_{tensor.name}")  # the consumer may have a loop of that name
-        leaves.append(Leaf(dim.name, var, root_extent(dim, values), dim in over, root=dim))
-        values[dim] = var
-    return LoopNest(tensor, tuple(leaves), values, around=around)
+def cache_read(step: CacheRead, state: State) -> State:
+    """The copy as an operator of its own, attached to the loop, and its reader reading it."""
+    where = f"cache_read of '{step.tensor}' at loop '{step.loop}' of '{step.op}'"
+    nest = state.nest(step.op, "cache_read")
+    if not step.name.isidentifier() or step.name in {*state.nests, *state.pieces, *state.layouts}:
+        raise ScheduleError(f"{where}: the name {step.name!r} is taken, or no identifier")
+    reads = [a for a in accesses_of(nest.tensor) if a.tensor.name == step.tensor]
+    if not reads:
+        read = ", ".join(dict.fromkeys(a.tensor.name for a in accesses_of(nest.tensor)))
+        raise ScheduleError(f"{where}: '{step.op}' reads {read or 'nothing'}")
+    indices = (i for a in accesses_of(nest.tensor) for i in a.indices)
+    if any(isinstance(n, Access) and n.tensor.name == step.tensor for i in indices for n in walk(i)):
+        raise ScheduleError(f"{where}: its values are indices, which are checked before the launch")
+    source = reads[0].tensor
+    owner = _owner(step.op, step.loop, state)
+    _check_copied(where, nest, source, step.loop, owner)
+    copy = Tensor(step.name, source.dims, source.dtype, Access(source, tuple(source.dims)))
+    reader = replace(nest, tensor=_redirected(nest.tensor, source, copy))
+    result = replace(
+        state,
+        nests={**state.nests, copy.name: initial_nest(copy), nest.name: reader},
+        layouts={**state.layouts, copy.name: Layout.packed(copy.dims)},
+        stages={**state.stages, reader.tensor.name: (*state.stages.get(reader.tensor.name, ()), copy)},
+    )
+    result = compute_at(ComputeAt(copy.name, owner, step.loop), result)
+    made = state.nests[source.name].around if source.name in state.attached else ()
+    if result.nests[copy.name].around[: len(made)] != made:
+        raise ScheduleError(f"{where}: '{source.name}' is computed at a loop further inside")
+    return set_scope(SetScope(copy.name, "scratch"), result)
+
+
+def _check_copied(where: str, nest: LoopNest, source: Tensor, loop: str, owner: str) -> None:
+    """The copy must be there where the operator reads it."""
+    body = nest.tensor.body
+    assert body is not None
+    if owner != nest.name:
+        return
+    reductions = reductions_of(body)
+    outside = substitute(body, {r: constant(0, r.dtype) for r in reductions})
+    place = nest.position(loop, "cache_read")
+    if any(leaf.reduction for leaf in nest.leaves[: place + 1]) and _reads(outside, source):
+        raise ScheduleError(
+            f"{where}: '{nest.name}' also reads it after its reduction, which may have no iterations"
+        )
+
+
+def _reads(e: Expr, source: Tensor) -> bool:
+    return any(isinstance(n, Access) and n.tensor.name == source.name for n in walk(e))
+
+
+def _owner(op: str, loop: str, state: State) -> str:
+    """The operator among `op` and those that it is computed inside that has the loop; `op` if none has."""
+    owner = op
+    while owner in state.attached and all(leaf.name != loop for leaf in state.nests[owner].leaves):
+        owner = state.attached[owner][0]
+    return owner if any(leaf.name == loop for leaf in state.nests[owner].leaves) else op
+
+
+def _redirected(reader: Tensor, source: Tensor, copy: Tensor) -> Tensor:
+    """`reader` with every access to `source` made one to `copy`."""
+
+    def rule(e: Expr) -> Expr | None:
+        match e:
+            case Access(tensor=tensor, indices=indices) if tensor.name == source.name:
+                return Access(copy, indices)
+        return None
+
+    assert reader.body is not None
+    return Tensor(reader.name, reader.dims, reader.dtype, transform(reader.body, rule))
 
 
 def check_attached(nest: LoopNest, consumer: LoopNest) -> None:
     """Two iterations of a parallel loop around an attached operator must not compute the same elements.
 
-    So every dim of the consumer that the parallel loop determines must be a fixed dim of the operator. Nor may
-    the operator have a parallel loop of its own there.
+    So a dim of the operator must be the parallel loop's variable; or every dim of the consumer that the loop determines
+    must be fixed in the operator; unless it is scratch.
+    Nor may the operator have a parallel loop of its own there.
     """
     for leaf in nest.around:
         if leaf.kind is not LoopKind.PARALLEL:
@@ -170,7 +225,11 @@ def check_attached(nest: LoopNest, consumer: LoopNest) -> None:
                     f"compute_at: loop '{own.name}' of '{nest.tensor.name}' is parallel inside the parallel loop "
                     f"'{leaf.name}' of '{consumer.tensor.name}'; mark one of them"
                 )
+        if nest.scratch:
+            continue  # each worker has its own
         fixed = {nest.values[d] for d in nest.tensor.dims}
+        if leaf.var in fixed:
+            continue
         for dim, value in consumer.values.items():
             if leaf.var in free_vars(value) and simplify(value) not in fixed:
                 raise ScheduleError(

@@ -7,6 +7,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from cora.errors import UserError
 
+Tail: TypeAlias = Literal["guard", "mask", "peel", "balanced", "anchored", "shifted"]
+
 
 @dataclass(frozen=True, slots=True)
 class Split:
@@ -16,8 +18,12 @@ class Split:
     after:  for outer in 0..ceil(E/factor): for inner in 0..factor: if outer*factor + inner < E: body(...)
 
     tail "guard": as above; an innermost loop is cut into a full part without condition and a masked rest.
-    "anchored": the short part comes first (as triangles want): `0 <= outer*factor + inner - missing`.
+    "mask": as "guard", but one loop: every iteration runs under its condition, lanes under a mask (short rows).
+    "peel": a loop of full parts, then one for the rest, each with code of its own: 0..min(factor, E - outer*factor).
     "balanced": as many parts, of sizes q and q + 1, none above `factor`; no condition.
+    "anchored": the short part comes first (as triangles want): `0 <= outer*factor + inner - missing`.
+    "shifted": the last part moves back over its neighbour, so that it is full: min(outer*factor, E - factor) + inner;
+    guarded where E < factor. Not for reductions, nor for what adds to a stored value, nor in parallel.
     """
 
     op: str
@@ -25,7 +31,7 @@ class Split:
     factor: int
     outer: str
     inner: str
-    tail: Literal["guard", "anchored", "balanced"] = "guard"
+    tail: Tail = "guard"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,21 @@ class Reorder:
 
 
 @dataclass(frozen=True, slots=True)
+class Peel:
+    """Cut the first or the last iterations of a loop off: two loops, each with code of its own.
+
+    before: for i in 0..E: body(i)        after, end "last": for i in 0..E - count: body; for i in E - count..E: body
+
+    What holds in one part only (a condition, the size of a loop inside) is decided there.
+    """
+
+    op: str
+    loop: str
+    count: int
+    end: Literal["first", "last"]
+
+
+@dataclass(frozen=True, slots=True)
 class PadLoop:
     """Round the extent of an original loop up to a multiple; the storage must be padded at least as much.
 
@@ -95,6 +116,7 @@ class BulkPad:
 class PadDim:
     """Pad the storage of a dim: to a multiple, and to the longest slice first if `to_max`.
 
+    The dim may be one that `split_dim` or `fuse_dims` has made. A dim that is split or fused is padded before that.
     The padding of an output is zero when the kernel returns, unless `contents` is "undefined".
     """
 
@@ -107,14 +129,36 @@ class PadDim:
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """Run the iterations of `loop` on the workers of the plan, in contiguous runs.
+    """Run the iterations of `loop` on the workers of the plan.
 
-    balance "cost": the runs carry equal work by the extents of the inner loops; "count": equal numbers.
+    balance "cost": contiguous runs of equal work, by the extents of the inner loops (prefix sums, cut);
+    "count": contiguous runs of equal numbers; "longest_first": a list of iterations for each worker, made by giving
+    the next costliest one to the worker with the least work so far.
+
+    before: for i in 0..E: body(i)
+    after:  parallel for w: for i in cuts[w]..cuts[w + 1]: body(i)
+            parallel for w: for k in starts[w]..starts[w + 1]: body(lists[k])          longest_first
     """
 
     op: str
     loop: str
-    balance: Literal["cost", "count"]
+    balance: Literal["cost", "count", "longest_first"]
+
+
+@dataclass(frozen=True, slots=True)
+class Remap:
+    """Run the iterations of a loop in the order of a permutation (thread remapping, paper section 4).
+
+    before: for i in 0..E: body(i)        after: for k in 0..E: body(order[k])
+
+    policy "descending": the costliest first, by the extents of the inner loops; "given": the permutation that the
+    caller gives by the name `table`, one of 0..E-1, checked before anything runs.
+    """
+
+    op: str
+    loop: str
+    policy: Literal["descending", "given"]
+    table: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +202,64 @@ class ComputeAt:
     before: for b: for j: P[b, j] = g             after: for b: for j: P[b, j] = g
             for b: for j: C[b, j] = h(P[b, j])                  for j: C[b, j] = h(P[b, j])     (at loop b)
 
-    A dim of P that is read at one value that the loops outside fix is fixed; the others are computed in full.
+    A dim of P that is read at one value that the loops outside fix is fixed. One that is read at an interval, an
+    even function of the loops inside, is computed for that interval (at io, where i is io * 4 + ii: four values).
+    The others are computed in full.
     """
 
     op: str
     consumer: str
     loop: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetScope:
+    """Where an operator that is computed inside a loop of its consumer is stored.
+
+    "memory": all of it, as its layout says. "scratch": what one iteration computes, in a buffer of each worker's
+    own that stays in its cache; padding and order of the layout apply to that.
+
+    before: for b: for j: P[offset[b] + j] = g            after: for b: for j: P[worker * longest + j] = g
+    """
+
+    op: str
+    scope: Literal["memory", "scratch"]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRead:
+    """Copy what an iteration of `loop` of `op` reads of a tensor to scratch memory, and read that instead.
+
+    before: for io: for ii: O[io*4 + ii] = h(A[io*4 + ii])       after: for io: for a in 0..4: A_copy[a] = A[io*4 + a]
+                                                                         for ii: O[io*4 + ii] = h(A_copy[ii])
+
+    The copy is an operator, `name`, with loops and a layout that may be scheduled (packing, transposing).
+    """
+
+    op: str
+    tensor: str
+    loop: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RFactor:
+    """Reduce in two stages: chunks of the range of a reduction, each to a partial result, then the partial results.
+
+    before: T[d] = sum over k < E of g(d, k)
+    after:  name[d, c] = sum over j < min(size, E - c*size) of g(d, c*size + j)           c < ceil(E/size)
+            T[d] = sum over c of name[d, c]
+
+    unit "factor": chunks of `size`, as above; "parts": `size` chunks that differ by one at most. The chunks are a
+    loop like any other (`<loop>_o`): in parallel, one giant row keeps all workers busy. Where a row is cut depends on
+    its own length alone, so its bits do not depend on other rows, or on the workers. For sum, prod, max and min.
+    """
+
+    op: str
+    loop: str
+    size: int
+    unit: Literal["factor", "parts"]
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,23 +282,63 @@ class SplitOp:
 
 @dataclass(frozen=True, slots=True)
 class HFuse:
-    """Horizontal fusion: run nests that do not read one another in one parallel loop (paper section 4).
+    """Horizontal fusion: run nests that do not read one another side by side (paper section 4).
 
-    before: parallel for w: A(w); parallel for w: B(w)      after: parallel for w: A(w); B(w)
+    before: parallel for w: A(w); parallel for w: B(w)         after, depth 0: parallel for w: A(w); B(w)
+            for i: for j: A(i, j); for i: for k: B(i, k)       depth 1: for i: {for j: A(i, j); for k: B(i, k)}
+
+    At depth n the n outermost loops, which must be alike, are one. Then a piece may also add to what the one before
+    has stored, as long as both are at the same elements in each iteration of the shared loops.
     """
 
     nests: tuple[str, ...]
+    depth: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ReorderDims:
     """Store the dims of a tensor in another order, outermost first; the definition's indices stay as they are.
 
+    Where dims are split or fused, the order is one of what they have become.
+
     before: X[b][i][h] at offset(b)*H + i*H + h        after, order b, h, i: offset(b)*H + h*lens[b] + i
     """
 
     tensor: str
     order: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitDim:
+    """Store a dim of a tensor as two, `outer` = dim // factor and `inner` = dim % factor, in its place.
+
+    Other steps on storage then name the two; the definition's indices stay as they are. The last block is a whole
+    one: what of it is past the end is padding, with the rules of `pad_dim`.
+
+    before: W[k][n] at k*N + n
+    after, order no, k, ni: W[no][k][ni] at (n // 64)*K*64 + k*64 + n % 64       T[jo*64 + ji] at jo*K*64 + k*64 + ji
+    """
+
+    tensor: str
+    dim: str
+    factor: int
+    outer: str
+    inner: str
+
+
+@dataclass(frozen=True, slots=True)
+class FuseDims:
+    """Store dims of a tensor that lie one directly inside the other as one, as loops are fused.
+
+    A loop fused alike accesses `T[f]`. The fused dim can be padded, split and reordered as a whole.
+
+    before: X[b][i][d] at (offset(b) + i)*D + d
+    after, f split by 6, order fo, d, fi: X[fo][d][fi] at (f // 6)*D*6 + d*6 + f % 6,   f = offset(b) + i
+    """
+
+    tensor: str
+    dims: tuple[str, ...]
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +352,22 @@ class HoistLoads:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheWrite:
+    """Keep the accumulators of a reduction inside `loop`; reduction loops outside it continue what is stored.
+
+    before: for i: for ko: for ki: acc += a(i, ko, ki)        after (at ko), for i: for ko:
+                   O[i] = f(acc)                                  acc = 0; for ki: acc += a(i, ko, ki)
+                                                                  O[i] = (0 if first else O[i]) + acc
+                                                                  and f of it if last
+
+    The block loops run once even where there is nothing to reduce, so that f(0) is stored.
+    """
+
+    op: str
+    loop: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tensorize:
     """Compute the innermost loops, from `loop` inwards, by a generated micro-kernel.
 
@@ -225,33 +377,62 @@ class Tensorize:
     after:  tile(rows, columns, K, out, a, b, ...)
 
     Bounds of rows and columns become arguments of the micro-kernel. The body is a float32 sum of products, plus a
-    row (a bias) and a matrix (a residual) if need be; columns are adjacent in memory, except in `a`.
+    row (a bias) and a matrix (a residual) if need be; what else is made of the sum is computed in loops over the
+    tile, behind it. Columns are adjacent in memory, except in `a`. K may grow by one from row to row (a triangle).
+    Reduction loops outside the tile continue what is stored, as for CacheWrite.
     """
 
     op: str
     loop: str
 
 
-TAILS = ("guard", "anchored", "balanced")
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Run the iterations of `loop` at once on a GPU: one per block of the grid, or one per thread of a block.
+
+    axis: blockIdx.x, .y or .z, or threadIdx.x, .y or .z.
+
+    before: for i in 0..n: body(i)        after: body(blockIdx.x), launched with n blocks in that direction
+
+    The loops over blocks are the outermost and their extents depend on no loop: the host launches as many blocks as
+    there are iterations (none: no launch). The extent of a loop over threads is constant. A reduction loop may be bound
+    to threadIdx.x: each thread reduces its part, then the threads combine theirs.
+    """
+
+    op: str
+    loop: str
+    axis: Literal["blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z"]
+
+
+TAILS: tuple[str, ...] = get_args(Tail)
 
 Step: TypeAlias = (
     Split
     | SplitParts
     | Fuse
     | Reorder
+    | Peel
     | PadLoop
     | BulkPad
     | PadDim
     | Parallel
+    | Remap
     | Vectorize
     | Unroll
     | Inline
     | ComputeAt
+    | SetScope
+    | CacheRead
+    | CacheWrite
     | Tensorize
+    | RFactor
     | SplitOp
     | HFuse
     | ReorderDims
+    | SplitDim
+    | FuseDims
     | HoistLoads
+    | Bind
 )
 
 _BY_NAME = {kind.__name__: kind for kind in get_args(Step)}

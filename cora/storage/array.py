@@ -272,7 +272,8 @@ class RaggedArray:
         return out
 
     def to_rows(self) -> list[Values]:
-        """One dense array for each index of the first dim: a view of the values where they lie so.
+        """One dense array for each index of the first dim: a view of the values where they lie so, else a
+        copy, which is read-only: what is written to it would be lost.
 
         Raises UserError for a scalar, and where a row is itself ragged (use `to_list`).
         """
@@ -333,8 +334,8 @@ class RaggedArray:
         )
 
     def _rows(self, canonical: Layout, leading: int) -> Iterator[Values]:
-        layout, batch = self.layout, self.batch
-        own = leading_dims(layout)
+        layout, batch = self.layout.plain, self.batch
+        own = None if layout.relations else leading_dims(layout)
         elements: Values
         if own == 1 and layout.order[0] == 0:
             inside = layout.order[1:]
@@ -347,6 +348,7 @@ class RaggedArray:
             yield from (whole[index, ...] for index in range(len(whole)))
         else:
             elements, done = self.packed(), 0
+            elements.setflags(write=False)
             for box in boxes(canonical, batch):
                 shapes = [box.valid] if leading else [box.valid[1:]] * box.valid[0]
                 for shape in shapes:

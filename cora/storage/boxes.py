@@ -2,7 +2,10 @@
 
 For fixed indices of the leading dims in storage, as many as it takes, the extents of the dims inside
 are fixed, so the elements form a dense box. Boxes lie one after the other, so their positions are
-running sums of their sizes: this file does not use, and so can check, the offsets of Algorithm 1.
+running sums of their sizes: no offsets of Algorithm 1 are used, which can so be checked.
+
+Where dims are split or fused in storage there are no such boxes. There the elements of a box of the
+*indices* are looked up by their offsets, computed for the whole box at once (`cora.storage.grid`).
 """
 
 from __future__ import annotations
@@ -20,8 +23,10 @@ import numpy.typing as npt
 from cora.errors import UserError
 from cora.ir.evaluate import Evaluator
 from cora.ir.expr import Binary, Call, Const, Dim, Expr
+from cora.ir.simplify import simplify
 from cora.ir.ufun import Given
 from cora.ir.visit import free_dims
+from cora.storage.grid import grid
 from cora.storage.layout import Layout
 from cora.storage.lengths import Lengths
 from cora.storage.offsets import offset
@@ -30,6 +35,7 @@ Values: TypeAlias = npt.NDArray[Any]
 _Column: TypeAlias = npt.NDArray[np.int64]
 
 TOO_MANY = 2**62
+AT_ONCE = 2**17  # elements whose offsets are computed in one go: so many stay in a cache
 
 _VECTOR: Mapping[str, Callable[[_Column, _Column], _Column]] = {
     "add": operator.add,
@@ -108,13 +114,14 @@ def _frame(layout: Layout) -> _Frame:
 def boxes(layout: Layout, batch: Batch) -> Iterator[Box]:
     """The boxes of `layout` with valid leading indices, in storage order; some may be empty.
 
-    The layout must have leading dims (`leading_dims`).
+    The layout must have leading dims (`leading_dims`), and no relations.
     """
     return _Walk(layout, batch).boxes()
 
 
 def stored_size(layout: Layout, batch: Batch) -> int:
     """The number of elements that `layout` stores, padding included. Raises UserError from 2^62 on."""
+    layout = layout.stored
     if leading_dims(layout) is None:
         count = int(batch.evaluator().value(layout.size()))
     else:
@@ -126,7 +133,9 @@ def stored_size(layout: Layout, batch: Batch) -> int:
 
 def flat_offsets(layout: Layout, sizes: Mapping[str, int], lengths: Mapping[str, Lengths]) -> _Column:
     """The position of every valid element, in row-major order of the indices."""
-    batch = Batch(sizes, lengths)
+    batch, layout = Batch(sizes, lengths), layout.plain
+    if layout.relations:
+        return _join(list(_offset_grids(layout, batch)), np.int64)
     leading = leading_dims(layout)
     if leading is None:
         evaluator, position = batch.evaluator(), offset(layout, layout.dims)
@@ -155,9 +164,12 @@ def gather(layout: Layout, batch: Batch, values: Values) -> Values:
 
     A view of the buffer where it holds just that, a copy otherwise.
     """
-    leading = leading_dims(layout)
+    layout = layout.plain
     if layout.is_packed and layout.is_row_major:
         return values
+    if layout.relations:
+        return _join([values[at] for at in _offset_grids(layout, batch)], values.dtype)
+    leading = leading_dims(layout)
     if leading is None or not _rows_in_order(layout, leading):
         return values[flat_offsets(layout, batch.sizes, batch.lengths)]
     axes = _inner_axes(layout, leading)
@@ -167,10 +179,18 @@ def gather(layout: Layout, batch: Batch, values: Values) -> Values:
 
 def scatter(layout: Layout, batch: Batch, elements: Values, values: Values) -> None:
     """Store `elements`, in row-major order of the indices, into a flat buffer; padding is untouched."""
-    leading = leading_dims(layout)
+    layout = layout.plain
     if layout.is_packed and layout.is_row_major:
         values[:] = elements
-    elif leading is None or not _rows_in_order(layout, leading):
+        return
+    if layout.relations:
+        done = 0
+        for at in _offset_grids(layout, batch):
+            values[at] = elements[done : done + at.size]
+            done += at.size
+        return
+    leading = leading_dims(layout)
+    if leading is None or not _rows_in_order(layout, leading):
         values[flat_offsets(layout, batch.sizes, batch.lengths)] = elements
     else:
         axes = _inner_axes(layout, leading)
@@ -179,6 +199,59 @@ def scatter(layout: Layout, batch: Batch, elements: Values, values: Values) -> N
             target = box.of(values).transpose(axes)
             target[...] = elements[done : done + target.size].reshape(target.shape)
             done += target.size
+
+
+def _offset_grids(layout: Layout, batch: Batch) -> Iterator[_Column]:
+    """The positions of the valid elements in row-major order of the indices, in parts of bounded size."""
+    evaluator, position = batch.evaluator(), _position(layout)
+    waiting: list[Box] = []
+    count = 0
+    for box in boxes(Layout.packed(layout.dims), batch):
+        size = prod(box.valid)
+        if waiting and count + size > AT_ONCE:
+            yield grid(position, _many(layout.dims, waiting), evaluator)
+            waiting, count = [], 0
+        if size > AT_ONCE:
+            rest = prod(box.valid[1:])
+            step = max(AT_ONCE // rest, 1)
+            for begin in range(0, box.valid[0], step):
+                end = min(begin + step, box.valid[0])
+                yield grid(position, _one(layout.dims, box, begin, end), evaluator)
+        elif size:
+            waiting.append(box)
+            count += size
+    if len(waiting) == 1 and waiting[0].valid:
+        yield grid(position, _one(layout.dims, waiting[0], 0, waiting[0].valid[0]), evaluator)
+    elif waiting:
+        yield grid(position, _many(layout.dims, waiting), evaluator)
+
+
+@lru_cache(maxsize=256)
+def _position(layout: Layout) -> Expr:
+    return simplify(offset(layout, layout.dims))
+
+
+def _one(dims: Sequence[Dim], box: Box, begin: int, end: int) -> dict[Dim, _Column]:
+    """The indices of a box, from `begin` to `end` along its first axis: an array per dim, one axis each."""
+    inside = [np.arange(begin, end), *(np.arange(n) for n in box.valid[1:])]
+    shapes = np.eye(len(inside), dtype=np.int64) * -2 + 1
+    columns = [np.array([index]) for index in box.leading]
+    columns += [values.reshape(shape) for values, shape in zip(inside, shapes, strict=True)]
+    return dict(zip(dims, columns, strict=True))
+
+
+def _many(dims: Sequence[Dim], parts: Sequence[Box]) -> dict[Dim, _Column]:
+    """The indices of the elements of several boxes, one after the other: an array per dim."""
+    sizes = np.array([prod(box.valid) for box in parts])
+    rest = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    valid = np.array([box.valid for box in parts], np.int64)
+    leading = np.array([box.leading for box in parts], np.int64)
+    columns: list[_Column] = []
+    for axis in reversed(range(valid.shape[1])):
+        rest, index = np.divmod(rest, np.repeat(valid[:, axis], sizes))
+        columns.append(index)
+    columns += [np.repeat(leading[:, axis], sizes) for axis in reversed(range(leading.shape[1]))]
+    return dict(zip(dims, reversed(columns), strict=True))
 
 
 def _rows_in_order(layout: Layout, leading: int) -> bool:

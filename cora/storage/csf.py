@@ -68,7 +68,7 @@ class CsfStorage:
         return sum(len(level) - 1 for level in self.levels if not isinstance(level, int))
 
     def offset(self, indices: Sequence[int]) -> int:
-        """The position of the element at `indices` (one per dim): one load per variable dim.
+        """The position of the element at `indices` (one per axis): one load per variable axis.
 
         Raises UserError for a wrong number of indices.
         """
@@ -95,4 +95,4 @@ def csf_storage(layout: Layout, sizes: Mapping[str, int], lengths: Mapping[str, 
             levels.append(tuple(accumulate(counts, initial=0)))
         else:
             levels.append(int(evaluator.value(dim.extent)))
-    return CsfStorage(tuple(levels), layout.order)
+    return CsfStorage(tuple(levels), layout.stored.order)

@@ -1,8 +1,8 @@
 """The dimension graph of a layout (paper, section 5.3 and its appendix on storage access lowering).
 
-Dims are numbered by their position in storage, 0 outermost. There is an edge p -> q where the
-padded extent of dim q depends on dim p: padding a dim to the longest of the batch removes its
-incoming edges.
+The dims here are the axes of the layout, which its dims become in storage. They are numbered by their
+position in storage, 0 outermost. There is an edge p -> q where the padded extent of dim q depends on
+dim p: padding a dim to the longest of the batch removes its incoming edges.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class DimensionGraph:
 
 
 def dimension_graph(layout: Layout) -> DimensionGraph:
-    """The graph of the padded extents of `layout`, not completed."""
+    """The graph of the padded extents of the axes of `layout`, not completed."""
+    layout = layout.stored
     position = {layout.dims[k]: p for p, k in enumerate(layout.order)}
     extents = [layout.extent(k, layout.dims) for k in layout.order]
     return DimensionGraph(tuple(frozenset(position[d] for d in free_dims(e)) for e in extents))

@@ -11,7 +11,19 @@ import numpy.typing as npt
 from cora.errors import UserError
 from cora.ir.evaluate import Evaluator
 from cora.ir.expr import Call, Dim, Expr, Size
-from cora.ir.ufun import FusedInner, FusedOuter, Given, Maximum, Scan, UFun
+from cora.ir.ufun import (
+    Cuts,
+    Descending,
+    FusedInner,
+    FusedOuter,
+    Given,
+    Lists,
+    Maximum,
+    Owners,
+    Scan,
+    Starts,
+    UFun,
+)
 from cora.ir.visit import walk
 from cora.storage.dlpack import from_dlpack, is_foreign
 from cora.storage.offsets import table_size
@@ -96,11 +108,13 @@ def inputs_of(exprs: Sequence[Expr]) -> tuple[tuple[str, ...], tuple[UFun, ...]]
                 for dim in over:
                     visit(dim.extent)
                 visit(body)
-            case FusedOuter(offset=inner) | FusedInner(offset=inner):
+            case FusedOuter(offset=inner) | FusedInner(offset=inner) | Descending(cost=inner):
                 visit_function(inner)
-            case cuts:
-                visit_function(cuts.cost)
-                visit(cuts.parts)
+            case Starts(owners=inner) | Lists(owners=inner):
+                visit_function(inner)
+            case Cuts(cost=inner, parts=parts) | Owners(order=inner, parts=parts):
+                visit_function(inner)
+                visit(parts)
 
     for e in exprs:
         visit(e)

@@ -14,7 +14,7 @@ are never summed: they are factors outside, and two tensors that differ in them 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -50,6 +50,7 @@ class _Plan:
 def offset(layout: Layout, indices: Sequence[Expr]) -> Expr:
     """The position in the flat buffer of the element at `indices`, one per dim of `layout.dims`.
 
+    Where dims are split or fused it is that of the axes, at the indices that they have (`a // 64`, `offset(o) + i`).
     Without padding it is a bijection of the valid indices onto 0..size-1; with padding it is
     injective and in range. It has no meaning for indices outside the padded extents. Raises
     UserError for a wrong number of indices.
@@ -57,6 +58,8 @@ def offset(layout: Layout, indices: Sequence[Expr]) -> Expr:
     if len(indices) != layout.ndim:
         names = ", ".join(d.name for d in layout.dims)
         raise UserError(f"offset in layout [{names}]: expected {layout.ndim} indices; got {len(indices)}")
+    if layout.relations:
+        return offset(layout.inner, layout.inner_indices(indices))
     plan = _plan(layout)
     at = [indices[k] for k in layout.order]
     total: Expr = ZERO
@@ -71,18 +74,19 @@ def size(layout: Layout) -> Expr:
     """The number of elements of the flat buffer, padding included (1 for a scalar)."""
     if layout.ndim == 0:
         return ONE
+    layout = layout.stored
     plan = _plan(layout)
     first = layout.extent(layout.order[0], ())
     return product([_count(plan, 0, (), first), *_inner(layout, plan, 0, (), ())])
 
 
 def aggregates(layout: Layout) -> tuple[Aggregate | None, ...]:
-    """A_d by storage position; None for dims without outgoing edges, which need no array."""
-    return _plan(layout).aggregates
+    """A_d by storage position; None for axes without outgoing edges, which need no array."""
+    return _plan(layout.stored).aggregates
 
 
 def auxiliary_functions(layout: Layout) -> tuple[UFun, ...]:
-    """The distinct arrays A_d of `layout`, from the outermost dim inwards."""
+    """The distinct arrays A_d of `layout`, from the outermost axis inwards."""
     return tuple(dict.fromkeys(a.fun for a in aggregates(layout) if a is not None))
 
 
@@ -97,6 +101,7 @@ def _inner(layout: Layout, plan: _Plan, i: int, indices: Sequence[Expr], at: Seq
 
 @lru_cache(maxsize=1024)
 def _plan(layout: Layout) -> _Plan:
+    """The plan of a layout without relations."""
     graph = dimension_graph(layout).completed()
     dims = storage_dims(layout)
     outputs, exclusive = graph.outputs, graph.exclusive
@@ -110,7 +115,8 @@ def _plan(layout: Layout) -> _Plan:
 
 
 def storage_dims(layout: Layout) -> tuple[Dim, ...]:
-    """The dims in storage order with their padded extents, written over one another."""
+    """The axes in storage order with their padded extents, written over one another."""
+    layout = layout.stored
     stored: dict[int, Dim] = {}
     for k in layout.order:
         known = [stored.get(j, layout.dims[j]) for j in range(layout.ndim)]
@@ -177,23 +183,30 @@ class PaddingLoop:
 
 @dataclass(frozen=True, slots=True)
 class PaddingBox:
-    """The padding of dim number `dim` of a layout: one loop per dim, outermost first.
+    """The padding of dim number `dim` of `layout`: one loop per dim, outermost first.
 
     The dims outside run over valid indices, dim itself from its valid to its padded extent, and the
     dims inside over their whole padded extents. `offset(layout, layout.dims)` is to be filled.
+    `layout` is that of the axes which are padded: the dims, or what they become after some of the relations.
     """
 
+    layout: Layout
     dim: int
     loops: tuple[PaddingLoop, ...]
 
 
 def padding_region(layout: Layout) -> tuple[PaddingBox, ...]:
-    """The storage padding of `layout` as disjoint boxes, one per padded dim; none if packed.
+    """The storage padding of `layout` as disjoint boxes; none if packed.
 
-    An element is in the box of the outermost dim whose index is not valid, so rows of padding are
-    counted once. Loops are in storage order, unless a dim padded to the longest is stored outside a
-    dim that its valid extent depends on: then they are in the order of the dims.
+    Without relations there is a box per padded dim. An element is in the box of the outermost dim whose index is not
+    valid, so rows of padding are counted once. Loops are in storage order, unless a dim padded to the longest is
+    stored outside a dim that its valid extent depends on: then they are in the order of the dims.
+
+    The padding of a dim that is split or fused lies inside the valid extents of the axes that it becomes: it has
+    boxes of its own, in which the other dims are valid (their padding is outside these extents).
     """
+    if layout.relations:
+        return (*_consumed_padding(layout), *padding_region(layout.inner))
     order = layout.order
     seen: set[Dim] = set()
     for k in order:
@@ -212,5 +225,24 @@ def padding_region(layout: Layout) -> tuple[PaddingBox, ...]:
                 loops.append(PaddingLoop(layout.dims[j], ZERO, valid))
             else:
                 loops.append(PaddingLoop(layout.dims[j], valid if q == place else ZERO, padded))
-        boxes.append(PaddingBox(k, tuple(loops)))
+        boxes.append(PaddingBox(layout, k, tuple(loops)))
     return tuple(boxes)
+
+
+def _consumed_padding(layout: Layout) -> Iterator[PaddingBox]:
+    """The padding of the dims that the first relation replaces, as far as the new axes count it as valid."""
+    relation = layout.relations[0]
+    consumed = [layout.position(name) for name in relation.consumed]
+    for place, k in enumerate(consumed):
+        valid, end = layout.valid_extent(k, layout.dims), layout.consumed_extent(k)
+        if valid == end:
+            continue
+        loops = []
+        for j, dim in enumerate(layout.dims):
+            if j == k:
+                loops.append(PaddingLoop(dim, valid, end))
+            elif j in consumed[place:]:
+                loops.append(PaddingLoop(dim, ZERO, layout.consumed_extent(j)))
+            else:
+                loops.append(PaddingLoop(dim, ZERO, layout.valid_extent(j, layout.dims)))
+        yield PaddingBox(layout, k, tuple(loops))

@@ -15,6 +15,7 @@ from cora.tiles.memory import Row, declarations, last_lanes, row
 
 _CACHE_LINE_BYTES = 64
 _START = Flags.START_ROW | Flags.START_C
+_NO_PANEL = Flags.PACK | Flags.TRIANGLE
 
 #: A and B are not written by the call; C, R and start may overlap, so they are not noalias.
 _PROMISES = {"A": "noalias readonly", "B": "noalias readonly", "R": "readonly", "start": "readonly"}
@@ -116,6 +117,7 @@ def _entry(family: TileFamily) -> str:
     v = w.value("sub i64 %nv, 1")
     n = w.value("sub i64 %nrem, 1")
     starts = w.value(f"and i64 %flags, {int(_START)}")
+    panel = w.value(f"and i64 %flags, {int(_NO_PANEL)}")
     checks = [
         w.value(f"icmp ult i64 {r}, {family.max_rows}"),
         w.value(f"icmp ult i64 {v}, {family.max_vectors}"),
@@ -123,6 +125,7 @@ def _entry(family: TileFamily) -> str:
         w.value("icmp sge i64 %k, 0"),
         w.value(f"icmp ult i64 %flags, {2 * int(max(Flags))}"),
         w.value(f"icmp ne i64 {starts}, {int(_START)}"),
+        w.value(f"icmp ne i64 {panel}, {int(_NO_PANEL)}"),
     ]
     good = checks[0]
     for check in checks[1:]:
@@ -150,12 +153,23 @@ def _tile(family: TileFamily, variant: _Variant) -> str:
     sums = row(w, family, family.dot.accumulator, variant.nv, last)
     words = row(w, family, family.dot.word, variant.nv, last)
     c_rows = w.rows(family.dot.accumulator, "%C", "%c_row", variant.mr)
-    a_rows = w.rows(family.dot.word, "%A", "%a_row", variant.mr)
+    a_rows = _rows_of_a(w, family, variant.mr)
     _prefetch(w, family, variant.nv, c_rows)
     begin = _start(w, sums, c_rows)
-    end = _products(w, family, words, a_rows, begin)
+    products = _products(w, family, words, a_rows, begin)
+    end = _triangle(w, family, words, a_rows, products)
     _finish(w, family, sums, c_rows, end)
     return w.text()
+
+
+def _rows_of_a(w: Writer, family: TileFamily, count: int) -> list[str]:
+    """The addresses of the rows of A: each stride is `a_bend` larger than the one before."""
+    offset, stride, rows = "0", "%a_row", ["%A"]
+    for r in range(1, count):
+        offset = stride if r == 1 else w.value(f"add i64 {offset}, {stride}")
+        rows.append(w.offset(family.dot.word, "%A", offset))
+        stride = w.value(f"add i64 {stride}, %a_bend")
+    return rows
 
 
 def _prefetch(w: Writer, family: TileFamily, vectors: int, c_rows: Sequence[str]) -> None:
@@ -191,17 +205,52 @@ def _start(w: Writer, sums: Row, c_rows: Sequence[str]) -> list[str]:
 def _products(
     w: Writer, family: TileFamily, words: Row, a_rows: Sequence[str], begin: Sequence[str]
 ) -> list[str]:
-    """The accumulators after k steps, by one of two loops; leaves the block "end" open."""
-    w.do(f"br i1 {w.value('icmp eq i64 %k, 0')}, label %end, label %some")
+    """The accumulators after k steps, by one of two loops; leaves the block "done" open."""
+    w.do(f"br i1 {w.value('icmp eq i64 %k, 0')}, label %done, label %some")
     w.label("some")
     packing = w.value(f"and i64 %flags, {int(Flags.PACK)}")
     w.do(f"br i1 {w.value(f'icmp eq i64 {packing}, 0')}, label %plain, label %pack")
     plain = _loop(w, family, words, a_rows, begin, block="plain", pack=False)
     pack = _loop(w, family, words, a_rows, begin, block="pack", pack=True)
-    w.label("end")
+    w.label("done")
     return w.phis(
         _Operation(family.dot, family.lanes).sums, [("begin", begin), ("plain", plain), ("pack", pack)]
     )
+
+
+def _triangle(
+    w: Writer, family: TileFamily, words: Row, a_rows: Sequence[str], done: Sequence[str]
+) -> list[str]:
+    """The accumulators after the r further steps of each row r, if asked for; leaves the block "end" open.
+
+    Nothing loops here: which row takes which step is known.
+    """
+    dot = family.dot
+    operation = _Operation(dot, family.lanes)
+    if len(a_rows) == 1:
+        w.do("br label %end")
+        w.label("end")
+        return list(done)
+    asked = w.value(f"and i64 %flags, {int(Flags.TRIANGLE)}")
+    w.do(f"br i1 {w.value(f'icmp eq i64 {asked}, 0')}, label %end, label %triangle")
+    w.label("triangle")
+    b_offset = w.value("mul i64 %k, %b_k")
+    a_offset = w.value("mul i64 %k, %a_k")
+    sums = list(done)
+    for step in range(len(a_rows) - 1):
+        b = w.value(f"getelementptr {dot.word}, ptr %B, i64 {b_offset}")
+        b_operands = [operation.cast(w, vector) for vector in words.load(w, b)]
+        for r in range(step + 1, len(a_rows)):
+            address = w.offset(dot.word, a_rows[r], a_offset)
+            a = operation.cast(w, _splat(w, words.kind, dot.word, address, dot.itemsize))
+            for v, vector in enumerate(b_operands):
+                at = r * words.vectors + v
+                sums[at] = w.value(operation.call(a, vector, sums[at]))
+        b_offset = w.value(f"add i64 {b_offset}, %b_k")
+        a_offset = w.value(f"add i64 {a_offset}, %a_k")
+    w.do("br label %end")
+    w.label("end")
+    return w.phis(operation.sums, [("done", done), ("triangle", sums)])
 
 
 def _loop(
@@ -244,7 +293,7 @@ def _loop(
     w.define(f"{a_offset}_next", f"add i64 {a_offset}, %a_k")
     w.define(f"{left}_next", f"sub i64 {left}, 1")
     more = w.value(f"icmp ne i64 {left}_next, 0")
-    w.do(f"br i1 {more}, label %{block}, label %end, !llvm.loop !0")
+    w.do(f"br i1 {more}, label %{block}, label %done, !llvm.loop !0")
     return [f"{name}_next" for name in sums]
 
 

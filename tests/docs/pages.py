@@ -12,10 +12,11 @@ import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -33,7 +34,7 @@ class Block:
 def blocks(text: str) -> Iterator[Block]:
     """The programs of a page, in order."""
     found = list(_FENCE.finditer(text))
-    for match, after in zip(found, [*found[1:], None], strict=True):
+    for match, after in zip_longest(found, found[1:]):
         if match[1] != "python":
             continue
         promised = None

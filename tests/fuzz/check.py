@@ -12,7 +12,9 @@ import cora
 from cora import Kernel, RaggedArray, ScheduleError, Settings, Tensor, UnsupportedError
 from cora.interp import Reference
 from cora.ir import dtypes
+from cora.ir.evaluate import Evaluator
 from cora.ir.fingerprint import fingerprint
+from cora.schedule.balance import permutations_of
 from cora.schedule.default import default_schedule
 from cora.schedule.schedule import Schedule
 from cora.storage.layout import Layout
@@ -90,7 +92,14 @@ class _Run:
                     tensor.dtype, len(array.values), rng, ranges.get(tensor.name), special
                 )
                 self.inputs[tensor.name] = array
+        self.permutations = self._permutations(rng)
         self.references = cora.interpret(list(s.outputs), self.inputs, sizes=self.sizes, lengths=self.lengths)
+
+    def _permutations(self, rng: Any) -> dict[str, Any]:
+        """The permutations by which loops run."""
+        evaluator = Evaluator(self.sizes, self.lengths)
+        extents = {f.name: evaluator.value(f.domain[0].extent) for f in permutations_of(self.s.nests)}
+        return {name: rng.permutation(max(n, 0)) for name, n in extents.items()}
 
     def check(self, kernel: Kernel, others: Mapping[str, Kernel], ulps: float) -> None:
         """The kernel, twice on one plan, with one worker and with three; the others give the same bits."""
@@ -124,7 +133,8 @@ class _Run:
 
     def _plan(self, kernel: Kernel, threads: int) -> cora.Plan:
         named: dict[str, Any] = {n: v for n, v in self.sizes.items() if n in kernel.size_names}
-        named |= {n: v for n, v in self.lengths.items() if n in kernel.length_domains}
+        arrays = {**self.lengths, **self.permutations}  # of these a kernel may need some only
+        named |= {n: v for n, v in arrays.items() if n in kernel.length_domains}
         return cora.plan(kernel, threads=threads, **named)
 
     def _outputs(self, kernel: Kernel, plan: cora.Plan, side: Literal["begin", "end"]) -> list[RaggedArray]:

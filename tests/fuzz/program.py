@@ -24,6 +24,10 @@ class Program:
         self._counts[prefix] = number + 1
         return f"{prefix}{number}"
 
+    def named(self, name: str) -> Any:
+        """What a name of the program means; None if it has none such."""
+        return self._names.get(name)
+
     def value(self, text: str) -> Any:
         """What an expression over the names of the program means."""
         return eval(text, dict(self._names))  # the text is our own

@@ -6,6 +6,7 @@ from cora.errors import ScheduleError
 from cora.ir.expr import Const
 from cora.ir.tensor import Tensor
 from cora.lang.check import tensors_of
+from cora.schedule.balance import BALANCES
 from cora.schedule.nest import Leaf
 from cora.schedule.schedule import Schedule
 from cora.schedule.steps import TAILS
@@ -32,22 +33,44 @@ class Schedules:
             for dim in tensor.dims:
                 if choices.chance(20):
                     self._pad_storage(tensor, dim.name)
-            if tensor.ndim > 1 and choices.chance(12):
-                order = ", ".join(f'"{dim.name}"' for dim in choices.shuffled(tensor.dims))
-                self._try(f'reorder_dims("{tensor.name}", {order})')
+            self._store(tensor)
         if choices.chance(10):
             self._try("hoist_loads(False)")
         operators = [t.name for t in self.schedule.tensors if t.body is not None]
         for op in operators[:-1]:
             if choices.chance(40):
                 self._try(f'inline("{op}")')
+        for op in operators:
+            if choices.chance(15):
+                operators += self._rfactor(op)
         if choices.chance(50):  # consumers first, so that the others can be attached to their loops
             operators.reverse()
         for op in operators:
             self._operator(op)
         if len(self._names()) > 1 and choices.chance(30):
             pair = choices.shuffled(self._names())[:2]
-            self._try(f'hfuse("{pair[0]}", "{pair[1]}")')
+            depth = choices.pick(["", "", ", depth=1", ", depth=1", ", depth=2"])
+            self._try(f'hfuse("{pair[0]}", "{pair[1]}"{depth})')
+
+    def _store(self, tensor: Tensor) -> None:
+        """Dims split, fused and padded in storage, and their order."""
+        choices, name = self.choices, tensor.name
+        for _ in range(choices.pick([0, 0, 0, 0, 1, 1, 2, 3]) if tensor.ndim else 0):
+            axes = self.schedule.layout(name).stored_names
+            place = choices.integer(0, len(axes) - 1)
+            if choices.chance(40) and place + 1 < len(axes):
+                self._try(
+                    f'fuse_dims("{name}", "{axes[place]}", "{axes[place + 1]}", name="{self.program.fresh("a")}")'
+                )
+            else:
+                names = self.program.fresh("a"), self.program.fresh("a")
+                self._try(f'split_dim("{name}", "{axes[place]}", {choices.pick(FACTORS)}, names={names})')
+            if choices.chance(25):
+                self._pad_storage(tensor, choices.pick(self.schedule.layout(name).stored_names))
+        axes = self.schedule.layout(name).stored_names
+        if len(axes) > 1 and choices.chance(12 if len(axes) == tensor.ndim else 60):
+            order = ", ".join(f'"{axis}"' for axis in choices.shuffled(axes))
+            self._try(f'reorder_dims("{name}", {order})')
 
     def _operator(self, name: str) -> None:
         """Steps for one operator, or for the two pieces that it is split in, unless it has no loops any more."""
@@ -61,6 +84,9 @@ class Schedules:
             how, at = choices.pick(["multiple", "index"]), choices.pick(FACTORS)
             pieces = self.program.fresh("P"), self.program.fresh("P")
             if self._try(f'split_op("{name}", "{loop}", {how}={at}, names={pieces})'):
+                if choices.chance(30):
+                    self._together(pieces)
+                    return
                 for piece in pieces:
                     self._operator(piece)
                 return
@@ -71,6 +97,31 @@ class Schedules:
         if choices.chance(50):
             self._parallel(name, self._leaves(name))
 
+    def _rfactor(self, op: str) -> list[str]:
+        """The operators of partial results, if there are any."""
+        nest = next((n for n in self.schedule.nests if n.name == op), None)
+        over = [leaf.name for leaf in nest.leaves if leaf.reduction] if nest is not None else []
+        if not over:
+            return []
+        before = set(self._names())
+        how = self.choices.pick(["", "parts="])
+        name = self.program.fresh("R")
+        self._try(
+            f'rfactor("{op}", "{self.choices.pick(over)}", {how}{self.choices.pick(FACTORS)}, name="{name}")'
+        )
+        return [made for made in self._names() if made not in before]
+
+    def _together(self, pieces: tuple[str, str]) -> None:
+        """Two pieces of an operator in shared loops."""
+        loop = self._leaves(pieces[0])[0].name
+        if self.choices.chance(50):
+            for piece in pieces:
+                self._try(f'parallel("{piece}", "{loop}")')
+        self._try(f'hfuse("{pieces[0]}", "{pieces[1]}", depth={self.choices.pick([1, 1, 2])})')
+        for piece in pieces:
+            if self.choices.chance(50):
+                self._vectorize(piece, self._leaves(piece))
+
     def _attach(self, name: str) -> None:
         readers = [
             nest
@@ -80,7 +131,8 @@ class Schedules:
         loops = [(nest.name, leaf.name) for nest in readers for leaf in nest.leaves if not leaf.reduction]
         if loops:
             consumer, loop = self.choices.pick(loops)
-            self._try(f'compute_at("{name}", "{consumer}", "{loop}")')
+            if self._try(f'compute_at("{name}", "{consumer}", "{loop}")') and self.choices.chance(40):
+                self._try(f'set_scope("{name}", "scratch")')
 
     def _try(self, step: str) -> bool:
         try:
@@ -112,7 +164,8 @@ class Schedules:
         if leaves:
             step = self.choices.pick(
                 [*3 * [self._split], *3 * [self._fuse], *2 * [self._reorder], *2 * [self._pad], self._bulk_pad,
-                 self._unroll, self._vectorize, self._parallel, self._tensorize]
+                 self._peel, self._remap, self._unroll, self._vectorize, self._parallel, self._tensorize,
+                 self._cache_read, self._cache_write, self._tile]
             )  # fmt: skip
             step(op, leaves)
 
@@ -161,10 +214,38 @@ class Schedules:
         if made:
             self._try(f'bulk_pad("{op}", "{self.choices.pick(made)}", {self.choices.pick(FACTORS)})')
 
+    def _peel(self, op: str, leaves: tuple[Leaf, ...]) -> None:
+        end = self.choices.pick(["last", "first"])
+        self._try(f'peel("{op}", "{self.choices.pick(leaves).name}", {end}={self.choices.pick(FACTORS)})')
+
+    def _remap(self, op: str, leaves: tuple[Leaf, ...]) -> None:
+        how = self.choices.pick(['"descending"', f'table="{self.program.fresh("order")}"'])
+        leaf = leaves[0] if self.choices.chance(70) else self.choices.pick(leaves)
+        self._try(f'remap("{op}", "{leaf.name}", {how})')
+
     def _unroll(self, op: str, leaves: tuple[Leaf, ...]) -> None:
         constant = [leaf for leaf in leaves if isinstance(leaf.extent, Const)]
         if constant:
             self._try(f'unroll("{op}", "{self.choices.pick(constant).name}")')
+
+    def _cache_read(self, op: str, leaves: tuple[Leaf, ...]) -> None:
+        body = self.schedule.nest(op).tensor.body
+        read = tensors_of(body) if body is not None else ()
+        if read:
+            tensor, loop = self.choices.pick(read).name, self.choices.pick(leaves).name
+            copy = self.program.fresh("C")
+            if self._try(f'cache_read("{op}", "{tensor}", "{loop}", name="{copy}")') and self._leaves(copy):
+                self._step(copy)
+
+    def _cache_write(self, op: str, leaves: tuple[Leaf, ...]) -> None:
+        if any(leaf.reduction for leaf in leaves):
+            self._try(f'cache_write("{op}", "{self.choices.pick(leaves).name}")')
+
+    def _tile(self, op: str, leaves: tuple[Leaf, ...]) -> None:
+        if len(leaves) > 1:
+            place = self.choices.integer(0, len(leaves) - 2)
+            factors = self.choices.pick(FACTORS), self.choices.pick(FACTORS)
+            self._try(f'tile("{op}", ("{leaves[place].name}", "{leaves[place + 1].name}"), {factors})')
 
     def _vectorize(self, op: str, leaves: tuple[Leaf, ...]) -> None:
         if not leaves:
@@ -179,5 +260,5 @@ class Schedules:
         if not leaves:
             return
         leaf = leaves[0] if self.choices.chance(70) else self.choices.pick(leaves)
-        balance = self.choices.pick(["", ', balance="count"'])
+        balance = self.choices.pick(["", *(f', balance="{b}"' for b in BALANCES)])
         self._try(f'parallel("{op}", "{leaf.name}"{balance})')

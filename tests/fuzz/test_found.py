@@ -234,3 +234,33 @@ def test_pieces_side_by_side_under_conditions() -> None:
     s = cora.schedule(T).split_op(T, none, index=5, names=("first", "rest"))
     s = s.split_op("rest", b, index=1, names=("second", "third")).fuse("third", none, one)
     check(s.parallel("first", b).parallel("third", b).hfuse("first", "third"), BATCHES)
+
+
+def test_a_divisor_that_is_zero_in_code_that_never_runs() -> None:
+    lens = cora.lengths("L", none)
+    row = cora.Dim("row", lens[none])
+    other = cora.Dim("other", 0)
+    source = cora.placeholder("source", [other, cora.Dim("column", lens[other])])
+    index = cora.placeholder("index", [none], "int32")
+    T = cora.compute("T", [none], cora.mean(source[none, index[none] % lens[none]], over=row))
+    check([T], [{"L": []}], ranges={"index": 50})
+
+
+def test_a_copy_of_what_a_condition_excludes() -> None:
+    """The copy is made for every iteration, the element is used where there is one."""
+    lens = cora.lengths("L", b)
+    row = cora.Dim("row", lens[b])
+    source = cora.placeholder("source", [b])
+    before = cora.where(b >= 1, source[b - 1], -1.5)
+    T = cora.compute("T", [b], cora.sum(before, over=row))
+    check(cora.schedule(T).cache_read(T, source, row, name="copy").parallel(T, b), BATCHES)
+
+
+def test_loops_of_an_attached_operator_have_names_of_their_own() -> None:
+    """Both are cut into lanes: the outer parts are two loops, one inside the other."""
+    P = cora.compute("P", [b, p], A[b, p] * 2)
+    T = cora.compute("T", [b, p], P[b, p] + 1)
+    s = cora.schedule(T).vectorize(T, p, 8).compute_at(P, T, "p_o")
+    check(s.vectorize(P, p, 4), BATCHES)
+    with pytest.raises(ScheduleError, match="has a loop 'p_o' already"):
+        s.split(P, p, 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -11,9 +12,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cora.errors import UserError
 from cora.ir.evaluate import Evaluator
 from cora.ir.expr import Const, Dim, Expr, Size, binary, round_up, select
-from cora.ir.ufun import Given, UFun, cuts, formal, fusion_maps, maximum_over, scan
+from cora.ir.ufun import (
+    Given,
+    UFun,
+    cuts,
+    descending,
+    formal,
+    fusion_maps,
+    longest_first,
+    maximum_over,
+    permutation,
+    scan,
+)
 from cora.prelude import Arena, NativePrelude, PreludeSpec, jit, specify
 from cora.storage.offsets import table_offset, table_size
 
@@ -96,6 +109,12 @@ CASES = [
     Case("constant rows", (scan((), Dim("k", Const(5)), Const(0)),)),
     *[Case(f"cuts {p}", (cuts(OFFSET, Const(p)),)) for p in (0, 1, 2, 3, 5, 9)],
     Case("cuts by a size", (cuts(scan((), B, LENS(B) * LENS(B)), Size("workers")),)),
+    Case("descending", (descending(OFFSET),)),
+    Case(
+        "descending, negative number of rows", (descending(scan((), Dim("k", M - 3), LENS(Dim("k", M - 3)))),)
+    ),
+    *[Case(f"longest first {p}", longest_first(OFFSET, Const(p))) for p in (0, 1, 2, 3, 64)],
+    Case("longest first by a size", longest_first(scan((), B, LENS(B) * LENS(B)), Size("workers"))),
 ]
 
 LENGTHS: Sequence[Sequence[int]] = (
@@ -159,6 +178,37 @@ def test_cuts_are_the_least_rows_that_reach_their_share(lens: list[int], parts: 
     cost = [sum(n * n for n in lens[:r]) for r in range(len(lens) + 1)]
     least = [next(r for r, c in enumerate(cost) if c * parts >= w * cost[-1]) for w in range(parts)]
     assert arrays[-1].tolist() == [*least, len(lens)]
+
+
+@given(lens=st.lists(st.integers(0, 40), max_size=30), parts=st.integers(1, 9))
+@settings(deadline=None)
+def test_longest_first_overloads_no_worker(lens: list[int], parts: int) -> None:
+    """Graham's bound: a worker has at most the mean and one row more; every row is in one list."""
+    native = compiled("longest first by a size")
+    arrays = native.compute({"M": len(lens), "workers": parts}, {"lens": np.array(lens, np.int32)}, Arena())
+    tables = {table.kind: array for table, array in zip(native.spec.tables, arrays, strict=True)}
+    rows, starts = tables["lists"].tolist(), tables["starts"].tolist()
+    assert sorted(rows) == list(range(len(lens)))
+    cost = [n * n + 1 for n in lens]
+    work = [sum(cost[r] for r in rows[a:b]) for a, b in itertools.pairwise(starts)]
+    assert max(work) <= sum(cost) / parts + max(cost, default=0) * (1 - 1 / parts) + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([0, 0, 1], "each of 0..2 once; 0 is there 2 times"),
+        ([0, 1, 3], "2 is there 0 times"),
+        ([0, -1, 1], "2 is there 0 times"),
+        ([1, 0], "expected 3 values"),
+    ],
+)
+def test_what_is_no_permutation_is_refused(values: list[int], message: str) -> None:
+    native = jit(spec_of(permutation("order", M)))
+    assert native.spec.tables[0].kind == "permutation"
+    with pytest.raises(UserError, match=f"permutation 'order': .*{message}"):
+        native.compute({"M": 3}, {"order": np.array(values, np.int32)}, Arena())
+    native.compute({"M": 3}, {"order": np.array([2, 0, 1], np.int32)}, Arena())
 
 
 def test_fusion_of_the_paper() -> None:

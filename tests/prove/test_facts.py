@@ -16,7 +16,7 @@ from cora.ir.facts import (
     maximum_fact,
     pair_facts,
 )
-from cora.ir.ufun import UFun, cuts, fusion_maps, maximum_over, scan
+from cora.ir.ufun import UFun, cuts, descending, fusion_maps, longest_first, maximum_over, permutation, scan
 from cora.lang.define import lengths, size
 from cora.prove import smt
 
@@ -35,10 +35,14 @@ TRIANGLE = scan((), Dim("row", M), Dim("row", M) + 1)
 MIXED_SIGNS = scan((), B, LENS[B] - 2)
 NOTHING = scan((), B, Const(0))
 CUTS = cuts(PADDED, Const(3))
+ORDER = descending(SQUARES)
+LISTS, STARTS = longest_first(EXACT, M - 1)
+GIVEN_ORDER = permutation("given", M)
 
 ONE_ARGUMENT = [
     LENS.fun,
     *(EXACT, PADDED, SQUARES, TRIANGLE, MIXED_SIGNS, NOTHING, CUTS),
+    *(ORDER, LISTS, STARTS, GIVEN_ORDER),
     *fusion_maps(EXACT),
     *fusion_maps(PADDED),
     *fusion_maps(TRIANGLE),
@@ -51,7 +55,8 @@ TWO_ARGUMENTS = [INNER.fun, NESTED, *fusion_maps(NESTED)]
 def batches(draw: st.DrawFn) -> Evaluator:
     values = draw(st.lists(st.integers(0, 6), max_size=4))
     inner = draw(st.lists(st.integers(0, 5), min_size=sum(values), max_size=sum(values)))
-    return Evaluator({"M": len(values)}, {"lens": values, "inner": inner})
+    order = draw(st.permutations(range(len(values))))
+    return Evaluator({"M": len(values)}, {"lens": values, "inner": inner, "given": order})
 
 
 def arguments() -> list[Expr]:
@@ -76,6 +81,7 @@ PAIRS = [
     for a, b in ((X, Y), (X, X + 1), (X + 3, X), (X, X + 2), (X, M), (ZERO, Y))
     for f in pair_facts(offset(a), offset(b))
 ] + pair_facts(NESTED(X, Y), NESTED(X, Z))
+PAIRS += [f for fun in (ORDER, LISTS, GIVEN_ORDER) for f in pair_facts(fun(X), fun(Y))]
 LONGEST = maximum_over((B, I), INNER[B, I])
 CLOSED = closure(
     [
@@ -103,7 +109,9 @@ def test_facts_are_there() -> None:
     assert len(facts(ffi(4 * X + Y))) == 4  # sign, range, axiom, tile lemma
     assert len(facts(ffi(4 * X))) == 5  # ... and two of a multiple of 4
     assert len(facts(ffo(PADDED(X) + Y))) == 6  # ... and the inverse, and a tile that starts there
-    assert len(facts(CUTS(X))) == 5
+    assert len(facts(CUTS(X))) == len(facts(STARTS(X))) == 5
+    assert len(facts(ORDER(X))) == len(facts(LISTS(X))) == len(facts(GIVEN_ORDER(X))) == 2
+    assert len(pair_facts(ORDER(X), ORDER(Y))) == 1
     assert facts(fusion_maps(MIXED_SIGNS)[1](X)) == []
     assert len(pair_facts(PADDED(X), PADDED(Y))) == 2
     assert len(pair_facts(PADDED(X), PADDED(X + 1))) == 1

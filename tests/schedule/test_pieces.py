@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import cora
+from tests.reference import assert_matches
 from tests.schedule.test_stages import A, B, S, X, batch, check, e, h, i, j, m, z
 
 D = cora.compute("D", [batch], cora.max(A[batch, i], over=i))
@@ -54,6 +56,90 @@ def test_operators_side_by_side() -> None:
     assert largest.to_list() == [3.0, float("-inf"), 5.0]
 
 
+@pytest.mark.parametrize("op", [S, D], ids=lambda t: t.name)
+@pytest.mark.parametrize("parallel", [False, True])
+def test_a_reduction_in_pieces_that_share_the_loop_over_its_elements(op: cora.Tensor, parallel: bool) -> None:
+    main, tail = f"{op.name}_main", f"{op.name}_tail"
+    s = cora.schedule(op).split_op(op, i, multiple=16).vectorize(main, i)
+    if parallel:
+        s = s.parallel(main, batch).parallel(tail, batch)
+    text = check(s.hfuse(main, tail, depth=1), A).ir("lowered")
+    assert text.count("for batch in") == 1
+    assert text.count("cuts") == (2 if parallel else 0)
+
+
+def test_the_shared_loop_is_cut_by_the_work_of_all() -> None:
+    longer = cora.compute("longer", [batch, i, j], X[batch, i, 0 * i, j] * 2.0)
+    s = cora.schedule(longer, B).parallel(longer, batch).parallel(B, batch).hfuse(longer, B, depth=1)
+    kernel = cora.build(s, settings=cora.Settings(cache=False))
+    (costs,) = (t for t in kernel.artifact.prelude.tables if t.kind == "cuts")
+    plan = cora.plan(kernel, lens=[1, 2, 3], threads=2)
+    tables = dict(
+        zip((t.key for t in kernel.artifact.prelude.tables), plan.prepared(kernel).tables, strict=True)
+    )
+    sums = next(array.tolist() for array in tables.values() if array.tolist() == [0, 2, 8, 20])
+    assert sums == [0, 1 + 1, 2 + 6, 8 + 12]
+    assert tables[costs.key].tolist() == [0, 3, 3]
+
+
+def test_inner_loops_are_shared() -> None:
+    total = cora.compute("total", [batch, i, h], cora.sum(X[batch, i, h, j], over=j))
+    s = cora.schedule(total, m).hfuse(total, m, depth=3)
+    kernel = cora.build(s, settings=cora.Settings(cache=False))
+    assert kernel.ir("lowered").count("for h in") == 1
+    x = cora.RaggedArray.empty(X, {"lens": [2, 0, 3]}, {"M": 3})
+    x.values[:] = np.arange(x.values.size)
+    for reference, result in zip(cora.interpret([total, m], [x]), kernel(x), strict=True):
+        assert_matches(reference, result)
+
+
+def test_shared_loops_under_different_names() -> None:
+    """A loop inside is called like a shared one outside."""
+    r, c = cora.Dim("r", 4), cora.Dim("c", 4)
+    source = cora.placeholder("source", [r, c])
+    one = cora.compute("one", [r, c], source[r, c] + 1.0)
+    other = cora.compute("other", [c, r], source[r, c] * 2.0)
+    kernel = cora.build(
+        cora.schedule(one, other).hfuse(one, other, depth=1), settings=cora.Settings(cache=False)
+    )
+    assert kernel.ir("lowered").count("for r in") == 1
+    x = np.arange(16, dtype=np.float32).reshape(4, 4)
+    first, second = kernel(x)
+    assert first.to_list() == (x + 1).tolist()
+    assert second.to_list() == (2 * x.T).tolist()
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        (lambda s: s.hfuse("z_main", "z_tail", depth=-1), "depth: expected 0 or a number of loops"),
+        (lambda s: s.hfuse("z_main", "z_tail", depth=9), "'z_main' has not as many loops of its own"),
+        (lambda s: s.hfuse("z_main", "z_tail", depth=4), "'j' of 'z_main' is a reduction loop"),
+        (lambda s: s.split("z_tail", batch, 2).hfuse("z_main", "z_tail", depth=1), "is not like 'batch'"),
+        (
+            lambda s: s.parallel("z_tail", batch).hfuse("z_main", "z_tail", depth=1),
+            "parallel to M, is not like",
+        ),
+        (
+            lambda s: s.peel("z_main", batch, last=1).hfuse("z_main", "z_tail", depth=1),
+            "'batch' of 'z_main' is not one loop",
+        ),
+        (
+            lambda s: (
+                s.split("z_main", i, 4, tail="balanced")
+                .split("z_tail", i, 4, tail="peel")
+                .hfuse("z_main", "z_tail", depth=2)
+            ),
+            "the order would be lost: in one iteration of the shared loops 'i' is",
+        ),
+    ],
+)
+def test_shared_loops_that_are_refused(steps: object, message: str) -> None:
+    s = cora.schedule(z).inline(e).split_op(z, j, multiple=4)
+    with pytest.raises(cora.ScheduleError, match=message):
+        cora.build(steps(s), settings=cora.Settings(cache=False))  # type: ignore[operator]
+
+
 def test_json_round_trip() -> None:
     s = cora.schedule(B).split_op(B, i, multiple=8).parallel("B_main", batch).parallel("B_tail", batch)
     s = s.hfuse("B_main", "B_tail")
@@ -77,7 +163,7 @@ def test_json_round_trip() -> None:
         (lambda: cora.schedule(e).hfuse(e, m), "'e' reads 'm'"),
         (
             lambda: cora.schedule(S).split_op(S, i, multiple=4).hfuse("S_main", "S_tail"),
-            "adds to what another piece",
+            "adds to what another piece stores first, and workers do not wait",
         ),
         (lambda: cora.build(cora.schedule(S, D).hfuse(S, D)), "outermost loop of 'S' must be parallel"),
     ],

@@ -397,7 +397,7 @@ def test_parallel_refuses() -> None:
         s.parallel(S, batch).parallel(S, pos)
     with refuses("parallel: loop 'batch' of 'S' is parallel already"):
         s.parallel(S, batch).parallel(S, batch)
-    with refuses("parallel: balance must be 'cost' or 'count'; got 'luck'"):
+    with refuses("parallel: balance must be one of cost, count, longest_first; got 'luck'"):
         s.parallel(S, batch, balance="luck")  # type: ignore[arg-type]
     with refuses("parallel: parallel loop 'pos' stands inside the reduction loop 'key'"):
         s.reorder(S, key, pos).parallel(S, pos)
@@ -461,7 +461,7 @@ def test_unroll_refuses() -> None:
 def test_a_loop_of_unknown_extent_inside_a_reduction() -> None:
     s = cora.schedule(S).reorder(S, key, pos)
     with refuses(
-        "loop 'pos' of 'S' stands inside a reduction loop, so its extent must be constant "
+        "loop 'pos' of 'S' stands inside a reduction loop, so its extent must have a constant bound "
         "(its iterations accumulate side by side); it is lens[batch]: split it first"
     ):
         cora.build(s, settings=NO_CACHE)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cora.ir.bounds import bounds, multiple_of
 from cora.ir.evaluate import Evaluator
 from cora.ir.expr import (
     Binary,
@@ -23,16 +24,8 @@ from cora.ir.expr import (
     round_up,
     select,
 )
-from cora.ir.simplify import (
-    Simplifier,
-    bounds,
-    common_factor,
-    linear_in,
-    multiple_of,
-    polynomial,
-    simplify,
-    stride_in,
-)
+from cora.ir.poly import linear_in, polynomial, stride_in
+from cora.ir.simplify import Simplifier, common_factor, simplify
 from cora.ir.ufun import UFun, cuts, fusion_maps, maximum_over, scan
 from cora.ir.visit import walk
 from cora.lang.define import lengths, size
@@ -277,3 +270,42 @@ def test_equal_expressions_cancel() -> None:
     b = Size("K") * N + M * Size("K")
     assert polynomial(simplify(a)) == polynomial(simplify(b))
     assert simplify(a - b) == Const(0)
+
+
+def test_division_by_the_size_of_a_block_that_holds_whole_tiles() -> None:
+    """(g*q + r) // (g*m) and % (g*m): for all small q, r, and where r leaves its range the term stays as it is."""
+    e = Evaluator({"M": 0, "N": 0}, {"lens": []})
+    for g, m, shift, end in (
+        (4, 2, 0, 4),
+        (4, 3, 1, 3),
+        (2, 4, 0, 2),
+        (8, 2, -4, 3),
+        (4, 2, 0, 5),
+        (4, 2, 1, 4),
+    ):
+        index = X * g + Y + shift * 4 + (shift % 3)
+        for op in ("floordiv", "mod"):
+            expression = binary(op, index, g * m)  # type: ignore[arg-type]
+            simple = simplify(expression, {X: M, Y: Const(end)})
+            for x in range(-3, 20):
+                for y in range(end):
+                    assert e.value(simple, {X: x, Y: y}) == e.value(expression, {X: x, Y: y}), (
+                        expression,
+                        simple,
+                    )
+    ranges: dict[Expr, Expr] = {X: M, Y: Const(4)}
+    assert str(simplify(binary("floordiv", X * 4 + Y, 8), ranges)) == "x // 2"
+    assert str(simplify(binary("mod", X * 4 + Y, 8), ranges)) == "x % 2 * 4 + y"
+    assert str(simplify(binary("mod", X * 4 + Y, 8), {X: M})) == "(x * 4 + y) % 8"
+    within = FFI(X * 4) + Y
+    assert simplify(binary("floordiv", within, 4), ranges) == binary("floordiv", FFI(X * 4), 4)
+    assert simplify(binary("mod", within, 4), ranges) == Y
+
+
+def test_the_rest_of_full_parts_has_constant_bounds() -> None:
+    rest = M - M // 8 * 8
+    assert bounds(rest) == (0, 7)
+    assert bounds(N * 2 + rest * 3 - M) == (None, None)
+    assert bounds(Const(1) - rest - rest) == (-13, 1)
+    assert bounds(M // 8 * 8 - M) == (-7, 0)
+    assert simplify(binary("floordiv", M // 8 * 8 + X, 8), {X: rest}) == M // 8

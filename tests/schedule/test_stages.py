@@ -120,7 +120,6 @@ def test_attached_loops_have_names_of_their_own() -> None:
         (lambda s: s.compute_at(m, e, "k"), "no loop 'k'"),
         (lambda s: s.compute_at(e, z, j), "stands inside a reduction|also reads it"),
         (lambda s: s.compute_at(z, P, h).split(P, h, 2), "its loops down to it cannot change"),
-        (lambda s: s.parallel(P, batch).compute_at(z, P, batch), "attach first"),
     ],
 )
 def test_refusals(steps: object, message: str) -> None:

@@ -150,8 +150,9 @@ def test_refusals_of_bodies() -> None:
     )
     squared = cora.sum(A[batch, i, r] * A[batch, i, r] * B[batch, r, j], over=r)
     refused(cora.compute("C", [batch, i, j], squared), "expected a product")
-    twice = product(A, R[batch, i, j], R[batch, i, j] * 2.0)
-    refused(twice, "expected a sum of products plus float32 terms")
+    total = cora.sum(A[batch, i, r] * B[batch, r, j], over=r)
+    longest = cora.max(A[batch, i, r] * B[batch, r, j], over=r)
+    refused(cora.compute("C", [batch, i, j], total + longest), "expected one sum")
 
 
 def test_refusals_of_loops() -> None:
@@ -169,3 +170,101 @@ def test_refusals_of_loops() -> None:
         tiled(c, "guard").split(c, "jv", 16)
     with pytest.raises(cora.ScheduleError, match="no constant bound"):
         cora.build(s.tensorize(c, i), settings=SETTINGS)
+
+
+def blocked(c: cora.Tensor, tail: str, at: str) -> Schedule:
+    """Rows of at most 6, columns of at most 64, and the reduction in blocks of at most 5 outside loop `at`."""
+    s = cora.schedule(c)
+    s = s.split(c, j, 64, names=("jp", "jv")).split(c, i, 6, names=("it", "ir"), tail="balanced")
+    s = s.split(c, r, 5, names=("rb", "rr"), tail=tail)  # type: ignore[arg-type]
+    order = ["jp", "it"]
+    order.insert(order.index(at), "rb")
+    return s.reorder(c, *order, "ir", "jv", "rr").tensorize(c, "ir").parallel(c, batch)
+
+
+@pytest.mark.parametrize("tail", ["guard", "balanced", "anchored"])
+@pytest.mark.parametrize("at", ["jp", "it"])
+def test_reduction_in_blocks(tail: str, at: str) -> None:
+    if tail == "anchored":
+        with pytest.raises(cora.ScheduleError, match="is no bound of one of its loops"):
+            cora.build(blocked(product(A), tail, at), settings=SETTINGS)
+        return
+    kernel = check(blocked(product(A, bias[batch, j], R[batch, i, j]), tail, at), [A, B, bias, R])
+    assert "adds unless rb == 0, residual if" in kernel.ir("lowered")
+
+
+def activated() -> cora.Tensor:
+    return cora.compute("C", [batch, i, j], cora.gelu(product_of(A) + bias[batch, j]) * 0.5 + R[batch, i, j])
+
+
+def product_of(a: cora.Tensor) -> cora.Expr:
+    return cora.sum(a[batch, i, r] * B[batch, r, j], over=r)
+
+
+def test_what_no_micro_kernel_computes_is_done_behind_it() -> None:
+    kernel = check(tiled(activated(), "balanced"), [A, B, bias, R])
+    tile = kernel.ir("lowered").partition("# tile")[0].splitlines()[-1]
+    assert "+ bias" in tile
+    assert "+ R" not in tile
+    check(blocked(activated(), "balanced", "it"), [A, B, bias, R])
+
+
+def test_terms_that_are_not_plain() -> None:
+    scaled = cora.compute("C", [batch, i, j], 0.25 * product_of(A) + 3.0 * R[batch, i, j])
+    check(tiled(scaled, "guard"), [A, B, R])
+    rows = cora.placeholder("rows", [batch, i])
+    divided = cora.compute("C", [batch, i, j], product_of(A) / rows[batch, i])
+    check(tiled(divided, "guard"), [A, B, rows])
+    twice = cora.compute("C", [batch, i, j], product_of(A) + R[batch, i, j] + R[batch, i, j] * 2.0)
+    check(tiled(twice, "guard"), [A, B, R])
+    square = cora.compute("C", [batch, i, j], product_of(A) * product_of(A))
+    check(tiled(square, "guard"), [A, B])
+
+
+N = cora.size("N")
+row = cora.Dim("row", N)
+col = cora.Dim("col", cora.size("K"))
+below = cora.Dim("below", row + 1)
+above = cora.Dim("above", N - row)
+L = cora.placeholder("L", [row, below])
+U = cora.placeholder("U", [row, cora.Dim("any", N)])
+X = cora.placeholder("X", [cora.Dim("from", N), col])
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 6, 7, 13, 40])
+@pytest.mark.parametrize("blocks", [0, 5])
+@pytest.mark.parametrize("kind", ["lower", "upper"])
+def test_triangle(kind: str, blocks: int, size: int) -> None:
+    """The reduction grows, or shrinks, by one from row to row; nothing beyond the diagonal is read."""
+    if kind == "lower":
+        over, a, body = below, L, cora.sum(L[row, below] * X[below, col], over=below)
+    else:  # from the far end, so that every row begins at the same column
+        over, a = above, U
+        body = cora.sum(U[row, N - 1 - above] * X[N - 1 - above, col], over=above)
+    c = cora.compute("C", [row, col], body)
+    s = (
+        cora.schedule(c)
+        .split(c, row, 6, names=("it", "ir"), tail="balanced")
+        .split(c, col, 64, names=("p", "v"))
+    )
+    if blocks:
+        s = s.split(c, over, blocks, names=("ko", "ki")).reorder(c, "ko", "it", "p", "ir", "v", "ki")
+    else:
+        s = s.reorder(c, "it", "p", "ir", "v", over)
+    kernel = cora.build(s.tensorize(c, "ir"), settings=SETTINGS)
+    assert "+ row, at most" in kernel.ir("lowered")
+    rng = np.random.default_rng(2)
+    sizes = {"N": size, "K": 70}
+    arrays = {}
+    for tensor in (a, X):
+        array = cora.RaggedArray.empty(tensor, {}, sizes)
+        array.values[:] = rng.standard_normal(array.values.size)
+        arrays[tensor.name] = array
+    if kind == "upper":
+        arrays["U"].values[:] = np.where(
+            np.tri(size, k=-1), np.nan, arrays["U"].values.reshape(size, size)
+        ).ravel()
+    reference = cora.interpret(c, arrays, sizes=sizes)
+    out = cora.RaggedArray.empty(c, {}, sizes, fill=np.nan)
+    plan = cora.plan(kernel, **sizes)
+    assert_matches(reference, kernel.run(plan, *(arrays[n] for n in kernel.inputs), outputs={"C": out}))

@@ -30,8 +30,11 @@ class Case:
         return replace(self, layout=layout)
 
 
-def random_case(rng: random.Random, *, padded: bool, reordered: bool = False) -> Case:
-    """Up to 5 dims; each depends on up to 3 outer ones through a table or an expression."""
+def random_case(rng: random.Random, *, padded: bool, reordered: bool = False, related: bool = False) -> Case:
+    """Up to 5 dims; each depends on up to 3 outer ones through a table or an expression.
+
+    related: some of them are split or fused in storage, the parts again, and padded.
+    """
     dims: list[Dim] = []
     sizes: dict[str, int] = {}
     lengths: dict[str, Lengths] = {}
@@ -45,6 +48,8 @@ def random_case(rng: random.Random, *, padded: bool, reordered: bool = False) ->
         layout = Layout(layout.dims, tuple(pads), layout.order)
     if reordered:
         layout = _reordered(rng, layout)
+    if related:
+        layout = _related(rng, layout, padded)
     return Case(layout, sizes, lengths)
 
 
@@ -92,9 +97,29 @@ def _reordered(rng: random.Random, layout: Layout) -> Layout:
         order = list(layout.order)
         rng.shuffle(order)
         try:
-            return Layout(layout.dims, layout.pads, tuple(order))
+            return replace(layout, order=tuple(order))
         except UserError:
             continue
+    return layout
+
+
+def _related(rng: random.Random, layout: Layout, padded: bool) -> Layout:
+    for step in range(rng.randint(1, 4)):
+        names = layout.stored_names
+        place = rng.randrange(len(names))
+        try:
+            if rng.random() < 0.5:
+                factor = rng.choice([1, 2, 2, 3, 4])
+                layout = layout.with_split(names[place], factor, f"o{step}", f"i{step}")
+            elif place + 1 < len(names):
+                layout = layout.with_fused(names[place], names[place + 1], f"f{step}")
+            if padded and layout.relations and rng.random() < 0.4:
+                made = rng.choice([n for r in layout.relations for n in r.made])
+                layout = layout.with_pad(made, rng.choice([1, 2, 3]), rng.random() < 0.3)
+        except UserError:
+            continue
+        if rng.random() < 0.5:
+            layout = _reordered(rng, layout)
     return layout
 
 

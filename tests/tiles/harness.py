@@ -20,10 +20,10 @@ EPSILON = float(np.finfo(np.float32).eps)
 
 #: Every legal combination.
 ALL_FLAGS = tuple(
-    start | residual | pack
+    start | residual | mode
     for start in (Flags.NONE, Flags.START_ROW, Flags.START_C)
     for residual in (Flags.NONE, Flags.RESIDUAL)
-    for pack in (Flags.NONE, Flags.PACK)
+    for mode in (Flags.NONE, Flags.PACK, Flags.TRIANGLE)
 )
 
 
@@ -39,6 +39,11 @@ class Call:
     slack: int = 0
     transposed: bool = False
     side: Side = "end"
+
+    @property
+    def depth(self) -> int:
+        """How many products the last row has."""
+        return self.k + (self.mr - 1 if Flags.TRIANGLE in self.flags else 0)
 
 
 @dataclass(frozen=True)
@@ -100,11 +105,13 @@ class Runner:
         """Run `call` on random operands; the elements of C. Everything the contract says is checked."""
         lanes, memory = self.family.lanes, self._memory[call.side]
         n, width = (call.nv - 1) * lanes + call.nrem, call.nv * lanes
-        a, b = self._draw(call.mr, call.k), self._draw(call.k, n)
+        a, b = self._draw(call.mr, call.depth), self._draw(call.depth, n)
+        if Flags.TRIANGLE in call.flags:
+            a[~np.tri(call.mr, call.depth, call.k - 1, dtype=bool)] = np.nan
         old, residual, start = self._draw(call.mr, n), self._draw(call.mr, n), self._draw(1, n)
         if Flags.START_C not in call.flags:
             old[...] = np.nan  # what is not asked for must not be read
-        strides = (1, call.mr + call.slack) if call.transposed else (call.k + call.slack, 1)
+        strides = (1, call.mr + call.slack) if call.transposed else (call.depth + call.slack, 1)
         views = {
             "A": memory.place("A", a, *strides),
             "B": memory.place("B", b, n + call.slack),
@@ -137,14 +144,14 @@ class Runner:
         }
         numbers = {name: 0 if unused.get(name) else view.address for name, view in views.items()}
         numbers |= {"mr": call.mr, "nv": call.nv, "nrem": call.nrem, "k": call.k, "flags": int(call.flags)}
-        numbers |= {"a_row": views["A"].row, "a_k": views["A"].column, "b_k": views["B"].row}
+        numbers |= {"a_bend": 0, "a_row": views["A"].row, "a_k": views["A"].column, "b_k": views["B"].row}
         numbers |= {"c_row": views["C"].row, "r_row": views["R"].row}
         return [numbers[name] for name in ARGUMENTS]
 
     def _compare(
         self, call: Call, a: Array, b: Array, old: Array, residual: Array, start: Array, result: Array
     ) -> None:
-        """|error| <= (k + 2) eps times the sum of absolute terms: one rounding per addition."""
+        """|error| <= (depth + 2) eps times the sum of absolute terms: one rounding per addition."""
         terms = [np.zeros(result.shape)]
         if Flags.START_C in call.flags:
             terms.append(old)
@@ -152,8 +159,10 @@ class Runner:
             terms.append(np.broadcast_to(start, result.shape))
         if Flags.RESIDUAL in call.flags:
             terms.append(residual)
+        if Flags.TRIANGLE in call.flags:
+            a = np.tril(a, call.k - 1)
         wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
         exact = wide_a @ wide_b + sum(term.astype(np.float64) for term in terms)
         scale = abs(wide_a) @ abs(wide_b) + sum(abs(term).astype(np.float64) for term in terms)
         error = abs(result - exact)
-        assert (error <= (call.k + 2) * EPSILON * scale).all(), (call, float(error.max()))
+        assert (error <= (call.depth + 2) * EPSILON * scale).all(), (call, float(error.max()))

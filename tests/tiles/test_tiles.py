@@ -39,7 +39,7 @@ def runner_of(runners: dict[str, Runner], isa: str) -> Runner:
 def test_every_shape_mask_and_mode(runners: dict[str, Runner], isa: str, shape: tuple[int, int]) -> None:
     runner = runner_of(runners, isa)
     remainders = range(1, runner.family.lanes + 1)
-    flags = itertools.cycle(ALL_FLAGS)  # 12, which has no factor in common with len(STEPS)
+    flags = itertools.cycle(ALL_FLAGS)  # 18, which has no factor in common with len(STEPS)
     for nrem, k in itertools.product(remainders, STEPS):
         runner.check(Call(*shape, nrem, k, next(flags)))
     for nrem, mode in itertools.product({1, runner.family.lanes - 1, runner.family.lanes}, ALL_FLAGS):
@@ -166,7 +166,8 @@ def test_strides_may_be_zero_or_negative(runners: dict[str, Runner], isa: str) -
 
 WRONG = [
     {"mr": 0}, {"mr": 9}, {"mr": -1}, {"nv": 0}, {"nv": 5}, {"nrem": 0}, {"nrem": 17}, {"nrem": -1},
-    {"k": -1}, {"flags": Flags.START_ROW | Flags.START_C}, {"flags": 16}, {"flags": -1},
+    {"k": -1}, {"flags": Flags.START_ROW | Flags.START_C}, {"flags": 32}, {"flags": -1},
+    {"flags": Flags.PACK | Flags.TRIANGLE},
     {"mr": 1 << 32}, {"nv": (1 << 32) + 1}, {"mr": 1, "nv": 7},
 ]  # fmt: skip
 

@@ -1,0 +1,52 @@
+"""CUDA C++ from lowered functions, by TVM's printer alone."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+import tvm
+from tvm.target import Target
+
+from cora.codegen.cuda.emit import emit
+from cora.codegen.cuda.helpers import HELPERS
+from cora.codegen.cuda.launches import Launch
+from cora.codegen.cuda.predicate import predicate
+from cora.codegen.cuda.target import CudaTarget
+from cora.codegen.cuda.uniform import check_uniform
+
+_LOCK: Final = threading.Lock()
+#: Where it is set, TVM prints the source and compiles nothing.
+_PRINT_ONLY: Final = "TVM_COMPILE_FORCE_FALLBACK"
+
+
+def cuda_source(launches: Sequence[Launch], target: CudaTarget) -> tuple[str, str]:
+    """The CUDA C++ of the kernels, and their TIR as text."""
+    launches = [replace(launch, body=predicate(launch.body)) for launch in launches]
+    for launch in launches:
+        check_uniform(launch)
+    tvm_target = Target({"kind": "cuda", "arch": target.arch})
+    functions = {launch.name: emit(launch, tvm_target, target.index) for launch in launches}
+    with _printing_only():
+        module = tvm.get_global_func("target.build.cuda")(tvm.IRModule(functions), tvm_target)
+    tir = "\n\n".join(f.script() for f in functions.values())
+    return HELPERS + str(module.inspect_source("cuda")), tir
+
+
+@contextmanager
+def _printing_only() -> Iterator[None]:
+    """TVM would compile for the device of this machine where it finds one; compiling is done elsewhere."""
+    with _LOCK:
+        before = os.environ.get(_PRINT_ONLY)
+        os.environ[_PRINT_ONLY] = "1"
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[_PRINT_ONLY]
+            else:
+                os.environ[_PRINT_ONLY] = before

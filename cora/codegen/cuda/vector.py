@@ -1,0 +1,110 @@
+"""Vector loops on a GPU: loads and stores of 8 or 16 bytes where they are proved aligned, arithmetic lane by lane.
+
+A loop over lanes that stores adjacent elements becomes: adjacent loads, each as one instruction, into registers; the
+body for every lane; one store. Where a condition cuts the lanes, that runs if it holds for all of them, and otherwise
+the lanes run one by one. Arrays begin at multiples of 16 bytes; offsets must be multiples of the lanes by their form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cora.ir import dtypes
+from cora.ir.expr import TRUE, Binary, Const, Expr, Read, Select, Var, conjunction
+from cora.ir.poly import linear_in, polynomial
+from cora.ir.simplify import simplify
+from cora.ir.stmt import Buffer, For, If, LoopKind, Stmt, Store
+from cora.ir.visit import children, free_vars, substitute, transform
+
+#: Bytes of an access, and the types of which TVM prints such accesses.
+_WIDTHS: Final = (8, 16)
+_TYPES: Final = ("float32", "int32", "float64")
+
+
+@dataclass(frozen=True, slots=True)
+class VectorCopy:
+    """`lanes` adjacent elements of `buffer` from `offset`, and the local array that holds them."""
+
+    buffer: Buffer
+    offset: Expr
+    local: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class VectorLoop:
+    """A vector loop: loads, then `lane_body` for each lane, then `store`; all of it where `whole` holds."""
+
+    lanes: int
+    var: Var
+    whole: Expr
+    loads: tuple[VectorCopy, ...]
+    lane_body: Stmt
+    store: VectorCopy
+
+
+def as_vectors(loop: For, definitions: Mapping[Expr, Expr]) -> VectorLoop | None:
+    """`loop` by vector accesses; None where its store cannot be one.
+
+    definitions: what index variables bound outside stand for.
+    """
+    match loop.end, loop.body:
+        case Const(value=int(lanes)), Store() as store:
+            condition: Expr = TRUE
+        case Const(value=int(lanes)), If(cond=cond, then=Store() as store, other=None):
+            condition = cond
+        case _:
+            return None
+    if loop.kind is not LoopKind.VECTOR or store.buffer.scope == "local":
+        return None
+    place = _aligned(store.buffer, store.offset, loop.var, lanes, definitions)
+    reads = list(dict.fromkeys(_always(store.value)))
+    if place is None or any(read.buffer == store.buffer for read in reads):
+        return None
+    loads: dict[Expr, VectorCopy] = {}
+    for read in reads:
+        first = _aligned(read.buffer, read.offset, loop.var, lanes, definitions)
+        if first is not None:
+            name = f"{read.buffer.name}_lanes{len(loads) or ''}"
+            loads[read] = VectorCopy(
+                read.buffer, first, Buffer(name, read.buffer.dtype, Const(lanes), "local")
+            )
+
+    def rule(e: Expr) -> Expr | None:
+        return Read(loads[e].local, loop.var) if e in loads else None
+
+    out = Buffer(f"{store.buffer.name}_out", store.buffer.dtype, Const(lanes), "local")
+    every = [simplify(substitute(condition, {loop.var: Const(lane)})) for lane in range(lanes)]
+    return VectorLoop(
+        lanes,
+        loop.var,
+        TRUE if condition == TRUE else conjunction(list(dict.fromkeys(every))),
+        tuple(loads.values()),
+        Store(out, loop.var, transform(store.value, rule)),
+        VectorCopy(store.buffer, place, out),
+    )
+
+
+def _always(e: Expr) -> Iterator[Read]:
+    """The reads that are evaluated whenever `e` is, of what is not a table and not a thread's own."""
+    if isinstance(e, Read):
+        if e.buffer.scope not in ("table", "local"):
+            yield e
+        return
+    lazy = isinstance(e, Select) or (isinstance(e, Binary) and e.op in ("and", "or"))
+    for part in children(e)[:1] if lazy else children(e):
+        yield from _always(part)
+
+
+def _aligned(
+    buffer: Buffer, offset: Expr, var: Var, lanes: int, definitions: Mapping[Expr, Expr]
+) -> Expr | None:
+    """The offset of lane 0, if the lanes are adjacent and begin at a multiple of their number; None otherwise."""
+    if buffer.dtype not in _TYPES or dtypes.itemsize(buffer.dtype) * lanes not in _WIDTHS:
+        return None
+    split = linear_in(offset, var)
+    if split is None or split[0] != 1 or var in free_vars(split[1]):
+        return None
+    form = polynomial(simplify(substitute(split[1], definitions)))
+    return split[1] if all(factor % lanes == 0 for _, factor in form) else None

@@ -1,0 +1,231 @@
+"""What the threads of a GPU's block do together: reductions over them, barriers, values kept in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal, TypeAlias
+
+from cora.errors import ScheduleError
+from cora.ir.bounds import bounds
+from cora.ir.expr import ONE, ZERO, Const, Expr, Read, ReduceOp
+from cora.ir.stmt import (
+    THREAD_AXES,
+    Alloc,
+    Barrier,
+    Block,
+    Buffer,
+    LoopKind,
+    Stmt,
+    Store,
+    ThreadReduce,
+    block,
+    map_stmt,
+)
+from cora.ir.visit import transform, walk
+from cora.schedule.loop_steps import split
+from cora.schedule.nest import LoopNest, State
+from cora.schedule.stage_steps import accesses_of
+from cora.schedule.steps import Split
+from cora.schedule.threads import bound_loops, check_bound, thread_count
+
+#: Threads that check the indices read from data, before the kernel runs.
+CHECK_THREADS = 256
+
+
+def check_device(nests: Sequence[LoopNest], gpu: bool) -> None:
+    """ScheduleError if a schedule is for another kind of device than the one it is built for."""
+    for nest in nests:
+        if not gpu:
+            bound = bound_loops(nest)
+            if bound:
+                raise ScheduleError(
+                    f"build: loop '{bound[0].name}' of '{nest.tensor.name}' is bound to {bound[0].kind.value}, which "
+                    "is for target 'cuda'; this is a CPU"
+                )
+            continue
+        for leaf in nest.leaves:
+            if leaf.kind is LoopKind.PARALLEL:
+                raise ScheduleError(
+                    f"build: loop '{leaf.name}' of '{nest.tensor.name}' is parallel (for workers of a CPU); for target "
+                    "'cuda' bind it to blockIdx.x"
+                )
+        if nest.tile:
+            raise ScheduleError(
+                f"build: '{nest.tensor.name}' is tensorized by a micro-kernel of CPUs; for target 'cuda' bind its loops"
+            )
+        check_bound(nest, "build")
+
+
+def across_threads(
+    nest: LoopNest, accumulators: Sequence[tuple[ReduceOp, Buffer, Buffer | None]]
+) -> list[Stmt]:
+    """What combines the threads' accumulators where a reduction loop is bound to threads; otherwise nothing."""
+    for leaf in nest.blocks:
+        if leaf.kind in THREAD_AXES:
+            raise ScheduleError(
+                f"cache_write: the reduction loop '{leaf.name}' of '{nest.tensor.name}' is bound to {leaf.kind.value}, "
+                "so the accumulators must live outside it"
+            )
+    for leaf in nest.leaves:
+        if leaf.reduction and leaf.kind is LoopKind.THREAD_X:
+            threads = thread_count(leaf, f"loop '{leaf.name}' of '{nest.tensor.name}'")
+            if threads > 1:
+                return [
+                    ThreadReduce(op, values, positions, threads) for op, values, positions in accumulators
+                ]
+    return []
+
+
+def counted_by_threads(nest: LoopNest) -> LoopNest:
+    """A nest that only reduces, its outermost loop shared by the threads of one block."""
+    if not nest.leaves:
+        return nest
+    loop = nest.leaves[0].name
+    step = Split(nest.tensor.name, loop, CHECK_THREADS, f"{loop}_turn", f"{loop}_thread")
+    divided = split(step, nest)
+    return divided.with_leaf(1, replace(divided.leaves[1], kind=LoopKind.THREAD_X))
+
+
+def is_element(nest: LoopNest) -> bool:
+    """Whether a nest computes one element where it stands: it has no loops but those that it reduces over."""
+    return all(leaf.reduction for leaf in nest.leaves)
+
+
+def in_register(nest: LoopNest, state: State) -> bool:
+    """Whether an attached operator's element, which nothing else reads, is kept by each thread for itself."""
+    return nest.name in state.attached and is_element(nest) and not nest.scratch
+
+
+def _shared_by_threads(attached: LoopNest, consumer: LoopNest) -> bool:
+    """Whether the threads of a block read what others of them have computed."""
+    inside = consumer.scope[len(attached.around) :]
+    return any(leaf.kind in THREAD_AXES for leaf in (*attached.leaves, *inside))
+
+
+def on_chip(nests: Sequence[LoopNest], state: State, buffers: Mapping[str, Buffer]) -> dict[str, Buffer]:
+    """The scratch memory of attached operators: of a block if its threads share it, else of each thread.
+
+    Raises ScheduleError where its size is not constant.
+    """
+    by_name = {nest.name: nest for nest in nests}
+    found: dict[str, Buffer] = {}
+    for nest in nests:
+        if not nest.scratch:
+            continue
+        consumer = by_name[state.attached[nest.name][0]]
+        buffer = buffers[nest.tensor.name]
+        if not isinstance(buffer.size, Const):
+            raise ScheduleError(
+                f"set_scope of '{nest.name}': scratch memory of a GPU must have a constant size; that of "
+                f"'{nest.name}' is {buffer.size}: split the loops that read it, so that an iteration reads a tile"
+            )
+        scope: Literal["shared", "local"] = "shared" if _shared_by_threads(nest, consumer) else "local"
+        found[nest.tensor.name] = Buffer(buffer.name, buffer.dtype, buffer.size, scope)
+    return found
+
+
+#: An attached operator and what it does.
+Stage: TypeAlias = tuple[LoopNest, Stmt]
+
+
+def with_barriers(stages: Sequence[Stage], consumer: LoopNest) -> Stmt:
+    """What is attached to one loop, with barriers where the threads of a block share what is stored.
+
+    One before keeps it from overwriting what slower threads still read, in the last iteration of a loop around; one
+    after a stage that a later one reads; one after all.
+    """
+    done: list[Stmt] = []
+    pending: set[str] = set()
+    for nest, stmt in stages:
+        shared = _shared_by_threads(nest, consumer) and (nest.scratch or not is_element(nest))
+        if shared and not done and any(leaf.kind is LoopKind.SERIAL for leaf in nest.around):
+            done.append(Barrier())
+        if pending & {access.tensor.name for access in accesses_of(nest.tensor)}:
+            done.append(Barrier())
+            pending.clear()
+        done.append(stmt)
+        if shared:
+            pending.add(nest.tensor.name)
+    return block([*done, *([Barrier()] if pending else [])])
+
+
+def reads_block_memory(body: Expr, ranges: Mapping[Expr, Expr]) -> bool:
+    """Whether `body` reads nothing but shared and local memory, at offsets inside it in every iteration of the loops.
+
+    Then it may be evaluated in iterations that do not exist: what comes out is not stored.
+    """
+    reads = [n for n in walk(body) if isinstance(n, Read)]
+    if not reads or any(r.buffer.scope not in ("shared", "local") for r in reads):
+        return False
+    for read in reads:
+        low, high = bounds(read.offset, ranges)
+        size = read.buffer.size
+        if low is None or high is None or low < 0 or not isinstance(size, Const) or high >= int(size.value):
+            return False
+    return True
+
+
+def keep_on_chip(s: Stmt, elements: Sequence[Buffer], buffers: Sequence[Buffer]) -> Stmt:
+    """`s` with on-chip memory allocated where it is used.
+
+    elements: buffers of which one element is in use at a time: it becomes a local of each thread, which computes it, or
+    has it after the threads have combined their parts of it.
+    """
+    for buffer in elements:
+        if _uses(s, buffer):
+            s = _allocate(s, buffer, Buffer(buffer.name, buffer.dtype, ONE, "local"))
+    for buffer in buffers:
+        if buffer.scope in ("shared", "local") and _uses(s, buffer):
+            s = _allocate(s, buffer, buffer)
+    return s
+
+
+def _allocate(s: Stmt, buffer: Buffer, local: Buffer) -> Stmt:
+    """The innermost block that holds every use of `buffer`, with `local` in its place."""
+    users: list[Stmt] = []
+
+    def visit(inner: Stmt) -> Stmt:
+        if _uses(inner, buffer):
+            users.append(inner)
+        return inner
+
+    map_stmt(s, visit, lambda e: e)
+    if len(users) == 1 and not isinstance(s, (Block, Store)) and not _mentions(s, buffer):
+        return map_stmt(s, lambda inner: _allocate(inner, buffer, local), lambda e: e)
+    return Alloc(local, s if local == buffer else _replaced(s, buffer, local))
+
+
+def _replaced(s: Stmt, buffer: Buffer, local: Buffer) -> Stmt:
+    def rule(e: Expr) -> Expr | None:
+        return Read(local, ZERO) if isinstance(e, Read) and e.buffer == buffer else None
+
+    mapped = map_stmt(s, lambda inner: _replaced(inner, buffer, local), lambda e: transform(e, rule))
+    if isinstance(mapped, Store) and mapped.buffer == buffer:
+        return replace(mapped, buffer=local, offset=ZERO)
+    return mapped
+
+
+def _mentions(s: Stmt, buffer: Buffer) -> bool:
+    """Whether `s` itself, its sub-statements aside, names `buffer`."""
+    found = isinstance(s, Store) and s.buffer == buffer
+
+    def expr(e: Expr) -> Expr:
+        nonlocal found
+        found = found or any(isinstance(n, Read) and n.buffer == buffer for n in walk(e))
+        return e
+
+    map_stmt(s, lambda inner: inner, expr)
+    return found
+
+
+def _uses(s: Stmt, buffer: Buffer) -> bool:
+    found = _mentions(s, buffer)
+
+    def visit(inner: Stmt) -> Stmt:
+        nonlocal found
+        found = found or _uses(inner, buffer)
+        return inner
+
+    map_stmt(s, visit, lambda e: e)
+    return found

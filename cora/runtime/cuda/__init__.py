@@ -1,0 +1,1 @@
+"""Kernels on NVIDIA GPUs: the driver, memory, launches."""

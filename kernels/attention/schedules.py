@@ -1,0 +1,60 @@
+"""Schedules of attention for CPUs.
+
+Everything about a block of queries happens while its scores are in the cache: the scores, in tiles of micro-kernels;
+maximum, exponentials and sum of each row, in lanes; the weighted sums of values, in tiles again. Keys are transposed
+once for each sequence and head, just before. Every worker has scratch memory for one block and one head, so nothing
+of the size of the scores is stored. Sequences are shared among the workers by cost.
+"""
+
+from __future__ import annotations
+
+import cora
+from cora.kernels.attention.definition import Program
+
+#: Rows and columns of a tile of accumulators in registers.
+TILE_ROWS = 6
+TILE_COLUMNS = 64
+LANES = 16
+
+
+def schedule(program: Program) -> cora.Schedule:
+    """The best schedule for the program on a CPU with micro-kernels."""
+    return fused(program) if program.lse is None else stored(program)
+
+
+def fused(program: Program) -> cora.Schedule:
+    """All stages of a block inside the loop over blocks of the output."""
+    p, out = program, program.output.name
+    s = cora.schedule(p.output).reorder(out, "batch", "group", "member", "block", "row", "e")
+    for stage in (p.inverse, p.total, p.weights, p.top, p.scores):
+        s = s.compute_at(stage, out, "block")
+    s = s.compute_at(p.keys_t, out, "group")
+    for stage in (p.keys_t, p.scores, p.top, p.weights, p.total, p.inverse):
+        s = s.set_scope(stage, "scratch")
+    return _stages(s, p).parallel(out, "batch")
+
+
+def stored(program: Program) -> cora.Schedule:
+    """Every stage for the whole batch, one after the other: scores and weights are stored."""
+    p = program
+    s = cora.schedule(*p.outputs).reorder(p.output, "batch", "group", "member", "block", "row", "e")
+    s = _stages(s, p)
+    for stage in (p.keys_t, p.scores, p.top, p.weights, p.total, p.inverse, *p.outputs):
+        s = s.parallel(stage, "batch")
+    return s
+
+
+def _stages(s: cora.Schedule, p: Program) -> cora.Schedule:
+    """The innermost loops of every stage."""
+    s = s.reorder(p.keys_t, "d", "j").vectorize(p.keys_t, "j", LANES)
+    for stage in (p.top, p.weights, p.total):
+        s = s.vectorize(stage, "c", LANES)
+    s = _tiles(s, p.scores.name, "c", "d")
+    return _tiles(s, p.output.name, "e", "c")
+
+
+def _tiles(s: cora.Schedule, op: str, columns: str, over: str) -> cora.Schedule:
+    """Panels of columns outside tiles of rows, each a call of a micro-kernel."""
+    s = s.split(op, columns, TILE_COLUMNS, names=("panel", "column"))
+    s = s.split(op, "row", TILE_ROWS, names=("tile", "r"))
+    return s.reorder(op, "panel", "tile", "r", "column", over).tensorize(op, "r")

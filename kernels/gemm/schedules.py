@@ -1,0 +1,141 @@
+"""Schedules of products for CPUs: tiles of micro-kernels along panels of the right operand, shared by cost.
+
+The loops, outermost first (names as in the BLIS papers): blocks of columns `jc`, which with the batch are shared by
+the workers; blocks of rows `ic`, whose part of the left operand stays in the cache; panels `jr` of 64 columns;
+tiles `ir` of at most 6 rows; and inside the micro-kernel rows, columns and the reduction.
+"""
+
+from __future__ import annotations
+
+import cora
+from cora.kernels.blocking import BLOCKING, FINE, Blocking
+from cora.kernels.gemm.storage import Storage
+
+PACKED = Storage()
+#: Tokens of a linear layer that a worker takes at a time.
+TOKENS = 96
+
+
+def tiled(C: cora.Tensor, *, storage: Storage = PACKED, blocking: Blocking = BLOCKING) -> cora.Schedule:
+    """The schedule to use: nothing is padded, no loop inside has a condition.
+
+    The part of the operand that is read in vectors is copied into panels, in memory of the worker's own, before it is
+    used: rows of a panel are adjacent then, whatever the size and the order of the matrix.
+    """
+    s = _blocks(C, storage, blocking)
+    (rows, _), operand = _roles(storage), "A" if storage.swapped else "B"
+    columns = "j" if rows == "i" else "i"
+    s = s.cache_read(C, operand, "pc", "panels")
+    s = s.split_dim("panels", columns, blocking.columns, names=("pb", "pl"))
+    s = s.reorder_dims("panels", "batch", "pb", "p", "pl")
+    s = s.split("panels", columns, blocking.columns, names=("pb", "pl"))
+    order = ("p", "pb", "pl") if storage.vectors_adjacent else ("pb", "p", "pl")
+    s = s.reorder("panels", *order).vectorize("panels", "pl", 64 if storage.vectors_adjacent else 16)
+    return s.parallel(C, "block")
+
+
+def tiled_fine(C: cora.Tensor, *, storage: Storage = PACKED) -> cora.Schedule:
+    """`tiled` in smaller blocks: for few products on several workers."""
+    return tiled(C, storage=storage, blocking=FINE)
+
+
+def uncopied(C: cora.Tensor, *, storage: Storage = PACKED, blocking: Blocking = BLOCKING) -> cora.Schedule:
+    """The same without copies: better for few rows, or where an operand fits a core's own cache.
+
+    The vectors must lie together in memory: B by rows where C is, A by columns where C is. Otherwise it is `tiled`.
+    """
+    if not storage.vectors_adjacent:
+        return tiled(C, storage=storage, blocking=blocking)
+    return _blocks(C, storage, blocking).parallel(C, "block")
+
+
+def _blocks(C: cora.Tensor, storage: Storage, blocking: Blocking) -> cora.Schedule:
+    """Blocks in near-equal parts, which are one loop with the batch: `block`."""
+    s = _vgemm(C, storage)
+    rows, columns = _roles(storage)
+    s = s.split(C, columns, blocking.columns, names=("panel", "jv"))
+    s = s.split(C, "panel", blocking.column_block // blocking.columns, names=("jc", "jr"), tail="balanced")
+    s = s.split(C, "p", blocking.depth_block, names=("pc", "pv"), tail="balanced")
+    s = s.split(C, rows, blocking.row_block, names=("ic", "ii"), tail="balanced")
+    s = s.split(C, "ii", blocking.rows, names=("ir", "iv"), tail="balanced")
+    s = s.reorder(C, "jc", "ic", "pc", "ir", "jr", "iv", "jv", "pv")
+    return s.fuse(C, "batch", "jc", "ic", name="block").tensorize(C, "iv")
+
+
+def unsplit_unbalanced(C: cora.Tensor, *, storage: Storage = PACKED) -> cora.Schedule:
+    """The paper's first variant: tiles of the whole loop, the last one short; entries in equal numbers."""
+    s = _paper(_vgemm(C, storage), "C", storage)
+    return s.parallel(C, "batch", balance="count").tensorize(C, "iv")
+
+
+def split_unbalanced(C: cora.Tensor, *, storage: Storage = PACKED) -> cora.Schedule:
+    """The second: full tiles and the rest are pieces of their own (operation splitting, horizontal fusion)."""
+    return _split(C, storage, "count")
+
+
+def split_balanced(C: cora.Tensor, *, storage: Storage = PACKED) -> cora.Schedule:
+    """The third: shared among the workers by cost, as thread remapping does."""
+    return _split(C, storage, "cost")
+
+
+def generated(C: cora.Tensor, *, storage: Storage = PACKED) -> cora.Schedule:
+    """No micro-kernels: the compiler's own vector code, for any epilogue and any processor."""
+    s = _vgemm(C, storage).split_op(C, _roles(storage)[0], multiple=BLOCKING.rows)
+    pieces = {"C_main": BLOCKING.rows, "C_tail": 1}
+    for piece, height in pieces.items():
+        rows, columns = _roles(storage)
+        s = s.split(piece, rows, height, names=("ir", "iv"))
+        s = s.split(piece, columns, BLOCKING.columns, names=("jr", "jv"))
+        s = s.reorder(piece, "jr", "ir", "p", "iv", "jv").unroll(piece, "iv").vectorize(piece, "jv", 64)
+        s = s.fuse(piece, "batch", "jr", name="block").parallel(piece, "block")
+    return s.hfuse(*pieces)
+
+
+def tokens(Y: cora.Tensor, *, blocking: Blocking = BLOCKING) -> cora.Schedule:
+    """A linear layer: sequences and positions are one loop over tokens, in tiles whatever the sequences' lengths."""
+    s = cora.schedule(Y).fuse(Y, "batch", "pos", name="token")
+    s = s.split(Y, "j", blocking.columns, names=("panel", "jv"))
+    s = s.split(Y, "panel", blocking.column_block // blocking.columns, names=("jc", "jr"), tail="balanced")
+    s = s.split(Y, "p", blocking.depth_block, names=("pc", "pv"), tail="balanced")
+    s = s.split(Y, "token", TOKENS, names=("ic", "ii"), tail="balanced")
+    s = s.split(Y, "ii", blocking.rows, names=("ir", "iv"), tail="balanced")
+    s = s.reorder(Y, "ic", "jc", "pc", "ir", "jr", "iv", "jv", "pv").tensorize(Y, "iv")
+    return s.parallel(Y, "ic")
+
+
+def tokens_prepacked(Y: cora.Tensor, *, blocking: Blocking = BLOCKING) -> cora.Schedule:
+    """The same, with the weight stored in panels: convert it once, `cora.ragged(W, kernel.layout("W"))`."""
+    s = tokens(Y, blocking=blocking)
+    s = s.split_dim("W", "j", blocking.columns, names=("pb", "pl"))
+    return s.reorder_dims("W", "pb", "p", "pl")
+
+
+def tokens_generated(Y: cora.Tensor) -> cora.Schedule:
+    """A linear layer without micro-kernels."""
+    s = cora.schedule(Y).fuse(Y, "batch", "pos", name="token").split(Y, "token", 4, names=("ir", "iv"))
+    s = s.split(Y, "j", 64, names=("jr", "jv")).reorder(Y, "ir", "jr", "p", "iv", "jv")
+    return s.unroll(Y, "iv").vectorize(Y, "jv", 64).parallel(Y, "ir")
+
+
+def _vgemm(C: cora.Tensor, storage: Storage) -> cora.Schedule:
+    return storage.applied(cora.schedule(C))
+
+
+def _roles(storage: Storage) -> tuple[str, str]:
+    """The loop along the rows of tiles, and the one along their vectors."""
+    return ("j", "i") if storage.swapped else ("i", "j")
+
+
+def _paper(s: cora.Schedule, piece: str, storage: Storage) -> cora.Schedule:
+    rows, columns = _roles(storage)
+    s = s.split(piece, columns, BLOCKING.columns, names=("jr", "jv"))
+    s = s.split(piece, rows, BLOCKING.rows, names=("ir", "iv"))
+    return s.reorder(piece, "jr", "ir", "iv", "jv", "p")
+
+
+def _split(C: cora.Tensor, storage: Storage, balance: str) -> cora.Schedule:
+    pieces = ("C_main", "C_tail")
+    s = _vgemm(C, storage).split_op(C, _roles(storage)[0], multiple=BLOCKING.rows, names=pieces)
+    for piece in pieces:
+        s = _paper(s, piece, storage).parallel(piece, "batch", balance=balance).tensorize(piece, "iv")  # type: ignore[arg-type]
+    return s.hfuse(*pieces)

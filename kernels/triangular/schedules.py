@@ -1,0 +1,99 @@
+"""Schedules of operations on triangles and bands for CPUs."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import cora
+from cora.kernels.blocking import FINE, TRIANGLE, Blocking
+from cora.kernels.triangular.trmm import Triangle
+
+LOWER = Triangle()
+#: So many numbers of B stay in a core's own cache, and are not worth a copy.
+CACHED = 1 << 18
+
+
+def flat(C: cora.Tensor) -> cora.Schedule:
+    """Element-wise: the packed triangle is one array; one loop over it, in vectors, in equal shares."""
+    s = cora.schedule(C).fuse(C, *C.dims, name="flat").vectorize(C, "flat", 16)
+    return s.parallel(C, "flat_o")
+
+
+def tiled(C: cora.Tensor, *, triangle: Triangle = LOWER, blocking: Blocking = TRIANGLE) -> cora.Schedule:
+    """A triangle from the left: tiles of micro-kernels along panels of B, whose depth ends at the diagonal.
+
+    Blocks of columns and of rows are shared by cost. A triangle from the right has no such tiles: its sums end at
+    another place in each column, nor have the columns of packed rows; so these are `rows`.
+    """
+    return _tiled(C, triangle, blocking, "cost")
+
+
+def tiled_fine(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
+    """`tiled` in smaller blocks: for a small triangle on several workers."""
+    return _tiled(C, triangle, FINE, "cost")
+
+
+def uncopied(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
+    """`tiled` along B where it is: better where B fits a core's own cache."""
+    return _tiled(C, triangle, TRIANGLE, "cost", copied=False)
+
+
+def suited(n: int, width: int, workers: int = 1) -> str:
+    """The name of the variant of `trmm` that suits a triangle from the left; a rule of thumb, measured on Zen 4."""
+    if n * width <= CACHED:
+        return "uncopied"
+    blocks = -(-width // TRIANGLE.column_block)
+    return "tiled" if workers == 1 or blocks % workers == 0 or blocks >= 16 * workers else "tiled_fine"
+
+
+def tiled_unbalanced(
+    C: cora.Tensor, *, triangle: Triangle = LOWER, blocking: Blocking = FINE
+) -> cora.Schedule:
+    """`tiled_fine` with blocks in equal numbers: the last worker gets the longest sums."""
+    return _tiled(C, triangle, blocking, "count")
+
+
+def rows(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
+    """Products: for each row of C the panels of 64 columns, vectors along them; rows are shared by cost.
+
+    It is the same for every triangle, and for bands.
+    """
+    return _rows(C).parallel(C, "i")
+
+
+def rows_unbalanced(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
+    """The same, with rows in equal numbers: of a triangle the last worker gets the most work."""
+    return _rows(C).parallel(C, "i", balance="count")
+
+
+def _tiled(
+    C: cora.Tensor,
+    triangle: Triangle,
+    blocking: Blocking,
+    balance: Literal["cost", "count"],
+    *,
+    copied: bool = True,
+) -> cora.Schedule:
+    if triangle.side == "right" or (triangle.transposed and triangle.storage == "packed"):
+        return _rows(C).parallel(C, "i", balance=balance)
+    s = cora.schedule(C).split(C, "j", blocking.columns, names=("panel", "jv"))
+    s = s.split(C, "panel", blocking.column_block // blocking.columns, names=("jc", "jr"), tail="balanced")
+    s = s.split(C, "p", blocking.depth_block, names=("pc", "pv"))
+    s = s.split(C, "i", blocking.row_block, names=("ic", "ii"), tail="balanced")
+    s = s.split(C, "ii", blocking.rows, names=("ir", "iv"), tail="balanced")
+    s = s.reorder(C, "jc", "ic", "pc", "ir", "jr", "iv", "jv", "pv").tensorize(C, "iv")
+    s = s.fuse(C, "jc", "ic", name="block")
+    # In a unit triangle the diagonal reads B as well, in rows that no block of the sum needs.
+    if triangle.unit or not copied:
+        return s.parallel(C, "block", balance=balance)
+    s = s.cache_read(C, "B", "pc", "panels")
+    s = s.split_dim("panels", "y", blocking.columns, names=("pb", "pl"))
+    s = s.reorder_dims("panels", "pb", "x", "pl")
+    s = s.split("panels", "y", blocking.columns, names=("pb", "pl"))
+    s = s.reorder("panels", "x", "pb", "pl").vectorize("panels", "pl", 64)
+    return s.parallel(C, "block", balance=balance)
+
+
+def _rows(C: cora.Tensor) -> cora.Schedule:
+    s = cora.schedule(C).split(C, "j", 64, names=("jr", "jv"))
+    return s.reorder(C, "jr", "p", "jv").vectorize(C, "jv", 64)

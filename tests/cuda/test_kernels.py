@@ -1,0 +1,70 @@
+"""The kernels of the library on a GPU or its emulator: every recipe's schedules, against the interpreter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import cora
+from cora.kernels import RECIPES
+from cora.kernels.gemm import Storage
+from tests.cuda.built import Built
+from tests.operators.harness import Batch, Case, check, work_of
+
+_TOKENS = tuple(Batch({"lens": n}, {"batch_size": len(n)}) for n in ((), (0,), (0, 3, 130), (1, 128)))
+_SIZES = (
+    ((), (), ()),
+    ((0, 3), (2, 0), (0, 5)),
+    ((1, 129), (130, 1), (17, 16)),
+)
+_PRODUCTS = tuple(Batch({"m": m, "n": n, "k": k}, {"batch_size": len(m)}) for m, n, k in _SIZES)
+_TRIANGLES = tuple(Batch({}, {"n": n}) for n in (0, 1, 31, 64))
+_DENSE = tuple(Batch({}, {"n": n, "width": w}) for n, w in ((0, 3), (1, 1), (33, 40), (40, 0)))
+_BANDS = tuple(Batch({}, {"n": n, "width": 5, "below": 2, "above": 1}) for n in (0, 1, 20))
+
+#: name, recipe, how it is defined, choices of the schedule, batches
+USES: tuple[tuple[str, str, dict[str, Any], dict[str, Any], tuple[Batch, ...]], ...] = (
+    ("vgemm", "vgemm", {"alpha": True, "bias": True, "activation": "gelu"}, {}, _PRODUCTS),
+    ("vgemm_columns", "vgemm", {}, {"storage": Storage(a="column", b="column")}, _PRODUCTS),
+    (
+        "linear",
+        "linear",
+        {"features_in": 32, "features_out": 128, "bias": True, "residual": True},
+        {},
+        _TOKENS,
+    ),
+    ("linear_odd", "linear", {"features_in": 19, "features_out": 70, "activation": "relu"}, {}, _TOKENS),
+    ("trmm", "trmm", {"storage": "packed", "alpha": True}, {}, _DENSE),
+    ("trmm_right", "trmm", {"side": "right", "uplo": "upper", "unit": True}, {}, _DENSE),
+    ("banded", "banded_matmul", {}, {}, _BANDS),
+    ("tradd", "tradd", {}, {}, _TRIANGLES),
+    ("trmul", "trmul", {}, {}, _TRIANGLES),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe", "definition", "choices", "batches"), USES, ids=[u[0] for u in USES]
+)
+def test_recipe(
+    name: str,
+    recipe: str,
+    definition: dict[str, Any],
+    choices: dict[str, Any],
+    batches: tuple[Batch, ...],
+    built: Built,
+) -> None:
+    output = RECIPES[recipe].define(**definition)
+
+    def schedule(_: cora.Schedule) -> cora.Schedule:
+        return RECIPES[recipe].schedule(output, target="cuda", **choices)
+
+    case = Case(f"recipe_{name}", (output,), batches, {"cuda": schedule}, ulps=8)
+    kernel = built.get(case, "cuda")
+    for number in range(len(batches)):
+        check(case, kernel, work_of(case, number))
+
+
+def test_every_recipe_has_a_schedule() -> None:
+    for recipe in RECIPES.values():
+        assert recipe.variant("cuda").summary

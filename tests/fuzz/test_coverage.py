@@ -1,0 +1,36 @@
+"""Random schedules contain every primitive, with every choice that it offers."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from cora.schedule.balance import BALANCES
+from cora.schedule.steps import TAILS, HFuse, Parallel, Remap, RFactor, Split, Step
+from tests.fuzz.case import generate
+from tests.fuzz.choices import Choices, Seeded
+from tests.fuzz.program import Program
+
+
+def test_every_primitive_is_in_random_schedules() -> None:
+    found: set[str] = set()
+    tails: set[str] = set()
+    choices: set[str] = set()
+    wanted = {kind.__name__ for kind in get_args(Step)} - {"Bind"}  # these programs run on CPUs
+    for number in range(600):
+        program = Program()
+        generate(Choices(Seeded(f"coverage:{number}")), program)
+        s = program.named("s")
+        for step in getattr(s, "steps", ()):
+            found.add(type(step).__name__)
+            match step:
+                case Split(tail=tail):
+                    tails.add(tail)
+                case Parallel(balance=choice) | Remap(policy=choice) | RFactor(unit=choice):
+                    choices.add(choice)
+                case HFuse(depth=depth) if depth:
+                    choices.add("depth")
+        if found >= wanted and tails >= set(TAILS) and number > 200:
+            break
+    assert wanted <= found, wanted - found
+    assert tails == set(TAILS)
+    assert choices >= {*BALANCES, "descending", "given", "factor", "parts", "depth"}

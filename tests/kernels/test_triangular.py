@@ -1,0 +1,167 @@
+"""Triangles and bands against NumPy in float64; what is not stored or not to be read holds NaN."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cora
+from cora.kernels.triangular import BANDED, ELEMENTWISE, TRADD, TRMM, TRMUL, Triangle, suited
+from tests.kernels.arrays import assert_product
+
+TRIANGLES = [
+    Triangle(*parts)
+    for parts in product(
+        ("left", "right"), ("lower", "upper"), (False, True), (False, True), ("dense", "packed")
+    )
+]
+#: n and the other extent: nothing, one, and around tiles of 6 rows and panels of 64 columns.
+SHAPES = [(0, 3), (3, 0), (1, 1), (5, 64), (6, 63), (7, 65), (13, 1), (70, 130)]
+Matrix = np.ndarray
+
+
+@cache
+def trmm_kernel(variant: str, triangle: Triangle, alpha: bool = False) -> cora.Kernel:
+    return TRMM.build(
+        variant=variant,
+        definition={
+            "side": triangle.side,
+            "uplo": triangle.uplo,
+            "transposed": triangle.transposed,
+            "unit": triangle.unit,
+            "storage": triangle.storage,
+            "alpha": alpha,
+        },
+        schedule={"triangle": triangle},
+    )
+
+
+def check_trmm(
+    kernel: cora.Kernel, triangle: Triangle, n: int, width: int, alpha: float | None = None, threads: int = 2
+) -> None:
+    rng = np.random.default_rng(n)
+    full = rng.standard_normal((n, n)).astype(np.float32)
+    inside = np.tri(n, dtype=bool) if triangle.uplo == "lower" else np.tri(n, dtype=bool).T
+    T = np.where(inside, full, 0).astype(np.float64)
+    stored = np.where(inside, full, np.float32(np.nan))
+    if triangle.unit:
+        np.fill_diagonal(T, 1)
+        np.fill_diagonal(stored, np.nan)
+    op = T.T if triangle.transposed else T
+    B = rng.standard_normal((n, width) if triangle.side == "left" else (width, n)).astype(np.float32)
+    out = np.full(B.shape, np.nan, np.float32)
+    inputs: dict[str, Any] = {"T": stored if triangle.storage == "dense" else stored[inside], "B": B}
+    if alpha is not None:
+        inputs["alpha"] = np.array(alpha, np.float32)
+    plan = cora.plan(kernel, n=n, width=width, threads=threads)
+    kernel.run(plan, *(inputs[name] for name in kernel.inputs), outputs={"C": out})
+    left, right = (op, B.astype(np.float64)) if triangle.side == "left" else (B.astype(np.float64), op)
+    scale = 1.0 if alpha is None else alpha
+    assert_product(out, scale * (left @ right), abs(scale) * (np.abs(left) @ np.abs(right)), n)
+
+
+@pytest.mark.parametrize("triangle", TRIANGLES, ids=str)
+def test_trmm(triangle: Triangle) -> None:
+    kernel = trmm_kernel(next(iter(TRMM.variants["llvm"])), triangle)
+    for n, width in SHAPES:
+        check_trmm(kernel, triangle, n, width)
+
+
+@pytest.mark.parametrize("variant", TRMM.variants["llvm"])
+def test_variants_of_trmm(variant: str) -> None:
+    for triangle in (Triangle(), Triangle(storage="packed")):
+        kernel = trmm_kernel(variant, triangle)
+        for n, width in SHAPES:
+            check_trmm(kernel, triangle, n, width)
+        check_trmm(kernel, triangle, 257, 96, threads=5)
+
+
+def test_the_suited_variant() -> None:
+    assert [suited(n, n) for n in (128, 256, 512)] == ["uncopied", "uncopied", "uncopied"]
+    assert [suited(n, n, workers=2) for n in (777, 1024, 8192)] == ["tiled", "tiled", "tiled"]
+    assert suited(1000, 300, workers=8) == "tiled_fine"
+
+
+def test_what_is_copied() -> None:
+    tiled, uncopied = (trmm_kernel(v, Triangle()).ir("lowered") for v in ("tiled", "uncopied"))
+    assert "@ panels[" in tiled
+    assert "@ B[" in uncopied
+    assert "at most" in tiled  # the depth of a tile grows from row to row
+
+
+def test_alpha() -> None:
+    for triangle in (Triangle(), Triangle("right", "upper", unit=True)):
+        check_trmm(trmm_kernel("tiled", triangle, alpha=True), triangle, 30, 70, alpha=-1.5)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 16, 63, 200])
+def test_sums_and_products(n: int) -> None:
+    rng = np.random.default_rng(n)
+    size = n * (n + 1) // 2
+    X, Y = (rng.standard_normal(size).astype(np.float32) for _ in range(2))
+    for kernel, expected in ((elementwise("add"), X + Y), (elementwise("multiply"), X * Y)):
+        out = np.full(size, np.nan, np.float32)
+        kernel.run(cora.plan(kernel, n=n, threads=3), X, Y, outputs={"C": out})
+        assert np.array_equal(out, expected)
+
+
+def test_all_elementwise_operations() -> None:
+    X, Y = np.float32([1, -2, 3, 4, 5, np.nan]), np.float32([2, 2, -7, 4, np.nan, 1])
+    numpy = {
+        "add": np.add,
+        "subtract": np.subtract,
+        "multiply": np.multiply,
+        "maximum": np.maximum,
+        "minimum": np.minimum,
+    }
+    for operation, function in numpy.items():
+        result = elementwise(operation)(X, Y, n=3).packed()
+        assert np.array_equal(result, function(X, Y), equal_nan=True), operation
+
+
+@cache
+def elementwise(operation: str) -> cora.Kernel:
+    return ELEMENTWISE.build(definition={"operation": operation})
+
+
+def test_tradd_and_trmul_are_two_of_them() -> None:
+    assert str(TRADD.define().body) == str(ELEMENTWISE.define("add").body)
+    assert str(TRMUL.define().body) == str(ELEMENTWISE.define("multiply").body)
+
+
+@pytest.mark.parametrize("variant", BANDED.variants["llvm"])
+def test_banded(variant: str) -> None:
+    kernel = BANDED.build(variant=variant)
+    for n, width, below, above in (
+        (0, 4, 1, 1),
+        (1, 3, 0, 0),
+        (9, 65, 2, 1),
+        (30, 70, 0, 3),
+        (30, 7, 29, 0),
+        (12, 64, 40, 40),
+    ):
+        rng = np.random.default_rng(n)
+        inside = np.tri(n, n, above, dtype=bool) & ~np.tri(n, n, -below - 1, dtype=bool)
+        T = np.where(inside, rng.standard_normal((n, n)), 0).astype(np.float32)
+        B = rng.standard_normal((n, width)).astype(np.float32)
+        out = np.full((n, width), np.nan, np.float32)
+        plan = cora.plan(kernel, n=n, width=width, below=below, above=above, threads=2)
+        inputs = {"band": T[inside], "B": B}
+        kernel.run(plan, *(inputs[name] for name in kernel.inputs), outputs={"C": out})
+        T64, B64 = T.astype(np.float64), B.astype(np.float64)
+        assert_product(out, T64 @ B64, np.abs(T64) @ np.abs(B64), below + above + 1)
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(cora.UserError, match="side: expected one of left, right; got 'top'"):
+        TRMM.define("top")
+    with pytest.raises(cora.UserError, match="uplo: expected one of lower, upper; got 'both'"):
+        TRMM.define("left", "both")
+    with pytest.raises(cora.UserError, match="storage: expected one of dense, packed; got 'sparse'"):
+        TRMM.define(storage="sparse")
+    with pytest.raises(cora.UserError, match="operation: expected one of add"):
+        ELEMENTWISE.define("divide")
