@@ -15,6 +15,7 @@ from cora.errors import CoraError
 from cora.ir.tensor import Tensor
 from cora.kernels.blocking import BLOCKING, Blocking
 from cora.kernels.registry import Recipe
+from cora.schedule.schedule import Schedule
 from cora.schedule.steps import Step
 from cora.tune import grid_neighbors, seeded_order
 
@@ -71,21 +72,35 @@ def library_space(recipe: Recipe, outputs: Sequence[Tensor], limit: int, seed: i
     """The space of a program with one output that `recipe` defined; schedules that do not fit it are left out."""
     (output,) = outputs
     own: dict[tuple[Step, ...], Candidate] = {}
-    points: dict[str, tuple[int, ...]] = {}
-    for number, (name, variant) in enumerate(recipe.variants.get("llvm", {}).items()):
-        sized = "blocking" in inspect.signature(variant.make).parameters
-        for point, blocking in _blockings() if sized else [((0,) * len(BLOCKS), BLOCKING)]:
-            try:
-                made = variant.make(output, blocking=blocking) if sized else variant.make(output)
-            except CoraError:
+    near: dict[str, tuple[str, ...]] = {}
+    for name, variant in recipe.variants.get("llvm", {}).items():
+        plain = _legal(variant.make, output)
+        sizes = _blockings() if "blocking" in inspect.signature(variant.make).parameters else ()
+        points: dict[str, tuple[int, ...]] = {}
+        if plain is not None:
+            own.setdefault(plain.steps, Candidate(f"library:{name}", plain.steps))
+        for point, blocking in sizes:
+            made = _legal(variant.make, output, blocking=blocking)
+            if made is None:
                 continue
             text = ",".join(f"{axis}={getattr(blocking, axis)}" for axis in BLOCKS)
-            id = f"library:{name}" + (f",{text}" if blocking != BLOCKING else "")
-            candidate = Candidate(id, made.steps)
-            if own.setdefault(candidate.steps, candidate) is candidate:
-                points[id] = (number, *point)
+            candidate = own.setdefault(made.steps, Candidate(f"library:{name},{text}", made.steps))
+            if candidate.id.startswith(f"library:{name}"):
+                points.setdefault(candidate.id, point)
+        near.update(grid_neighbors(points))
+        # The library may use sizes that are not on the grid: then the grid's middle is next to it.
+        near.setdefault(f"library:{name}", tuple(points)[len(points) // 2 :][:4])
     ordered = sorted(own.values(), key=lambda c: "," in c.id)
-    return LibrarySpace(tuple(ordered), grid_neighbors(points), generic_space(outputs, limit, seed), limit)
+    known = {c.id for c in ordered}
+    near = {id: others for id, others in near.items() if id in known}
+    return LibrarySpace(tuple(ordered), near, generic_space(outputs, limit, seed), limit)
+
+
+def _legal(make: Callable[..., Schedule], output: Tensor, **choices: Blocking) -> Schedule | None:
+    try:
+        return make(output, **choices)
+    except CoraError:
+        return None
 
 
 def _blockings() -> Iterator[tuple[tuple[int, ...], Blocking]]:
