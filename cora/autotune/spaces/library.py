@@ -98,9 +98,10 @@ def library_space(recipe: Recipe, outputs: Sequence[Tensor], limit: int, seed: i
 
 def _legal(make: Callable[..., Schedule], output: Tensor, **choices: Blocking) -> Schedule | None:
     try:
-        return make(output, **choices)
+        made: Schedule = make(output, **choices)
     except CoraError:
         return None
+    return made
 
 
 def _blockings() -> Iterator[tuple[tuple[int, ...], Blocking]]:
