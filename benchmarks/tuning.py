@@ -2,9 +2,9 @@
 
 For each kernel a grid of candidates is built, checked and measured, every one equally often: the median of its samples
 is its true cost, and what the samples differ from it is its noise. A replay is a search as the tuner does it, whose
-samples are true costs times noise drawn from that candidate's own. It may take a quarter of the samples of an exhaustive
-search with 9 for each candidate, confirmation included. Compared with it: the least of one sample of each (naive), and the
-least median of 9 (exhaustive).
+samples are true costs times noise drawn from that candidate's own. It may take a quarter of the samples of an
+exhaustive search with 9 for each candidate, confirmation included. Compared with it: the least of one sample of each
+(naive), and the least median of 9 (exhaustive).
 
 The truly best candidate is then measured against the default schedule on batches that selected nothing.
 """
@@ -48,6 +48,7 @@ TARGET_PERCENT = 95.0
 BUDGET = tune.TuningBudget(
     candidates=10_000, samples=24, finalists=4, confirmation_samples=10, holdout_samples=20
 )
+MIN_SAMPLE_MS = 10.0
 #: Candidates this many times slower than the default at first sight are not part of a grid.
 SLOW = 3.0
 
@@ -205,7 +206,9 @@ def _quality(kernel: str, scale: Scale, threads: int) -> Quality:
 
 def _lab(worker: LocalWorker, setup: Setup, shapes: tuple[Shape, ...]) -> Lab:
 
-    return Lab([worker], replace(setup, shapes=shapes), Spending(BUDGET), Protocol())
+    return Lab(
+        [worker], replace(setup, shapes=shapes), Spending(BUDGET), Protocol(min_sample_ms=MIN_SAMPLE_MS)
+    )
 
 
 def _measured(lab: Lab, space: Space, shapes: Sequence[Shape], scale: Scale) -> Grid:
