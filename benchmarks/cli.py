@@ -63,6 +63,7 @@ EXPERIMENTS = (
     Experiment("prelude", "auxiliary arrays: time and memory (Tables 7 and 8, storage schemes)"),
     Experiment("breakdown", "an encoder layer kernel by kernel (Table 10)"),
     Experiment("pad_fusion", "attention on packed tokens, and with an operator that pads (Figure 11)"),
+    Experiment("tuning", "the tuner on fully measured grids, replayed with measured noise"),
     Experiment("memory", "forward activations, ragged and padded (Figure 19)"),
 )
 

@@ -14,6 +14,7 @@ from cora.autotune.spaces import DEFAULT, Candidate, space_of
 from cora.autotune.spaces.candidate import default_candidate, listed
 from cora.autotune.spaces.generic import generic_space
 from cora.errors import ScheduleError, UserError
+from cora.kernels import RECIPES
 from cora.schedule.default import default_schedule
 from cora.schedule.steps import Tensorize
 from cora.tune import seeded_order
@@ -143,3 +144,23 @@ def test_candidates_compare_by_their_steps() -> None:
     a = default_candidate([programs.doubled()])
     assert a.digest == Candidate("other", a.steps).digest
     assert a.digest != Candidate(a.id, a.steps[:-1]).digest
+
+
+@pytest.mark.parametrize("name", ["vgemm", "trmm"])
+def test_kernels_of_the_library_have_its_schedules_in_their_spaces(name: str) -> None:
+    output = RECIPES[name].define()
+    space = space_of([output], name, 60)
+    ids = [c.id for c in space.candidates]
+    assert ids[0] == DEFAULT
+    assert len(ids) == len(set(ids)) == 60
+    plain = [id for id in ids if id.startswith("library:") and "," not in id]
+    assert len(plain) >= 3
+    made = RECIPES[name].schedule(output)
+    assert made.steps in {c.steps for c in space.candidates}
+    assert {c.id for c in space.neighbors(DEFAULT)} >= set(plain)
+    sized = next(id for id in ids if id.startswith("library:tiled,"))
+    assert space.neighbors(sized)
+    assert next(space.ordered(4)).id == DEFAULT
+    assert {"tile", "columns"} <= {id.split(",")[0] for id in ids}
+    for candidate in space.candidates[::7]:
+        candidate.schedule([output])

@@ -1,27 +1,22 @@
-"""A lower triangular matrix times a dense one."""
+"""A lower triangular matrix times a dense one: the library's `trmm`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from cora.ir.expr import Dim
+from cora.autotune.batches import needs_of
 from cora.ir.tensor import Tensor
-from cora.lang.define import compute, placeholder, size
-from cora.lang.ops import sum as total
+from cora.kernels import RECIPES
 
 __all__ = ["batches", "outputs"]
 
 
 def outputs() -> Tensor:
-    """C[i, j] = sum over k <= i of L[i, k] * B[k, j]; the triangle is stored packed."""
-    n = size("N")
-    row, column, inner = Dim("i", n), Dim("j", n), Dim("r", n)
-    k = Dim("k", row + 1)
-    L, B = placeholder("L", [row, k]), placeholder("B", [inner, column])
-    return compute("C", [row, column], total(L[row, k] * B[k, column], over=k))
+    """The product of a triangle and a square matrix; the triangle is stored packed."""
+    return RECIPES["trmm"].define()
 
 
 def batches(outputs: Sequence[Tensor]) -> list[dict[str, Any]]:
-    """One matrix of 384 rows."""
-    return [{"N": 384}]
+    """One matrix of 384 rows and columns."""
+    return [dict.fromkeys(needs_of(outputs).sizes, 384)]

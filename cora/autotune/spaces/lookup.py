@@ -16,12 +16,14 @@ __all__ = ["space_of"]
 def space_of(outputs: Sequence[Tensor], name: str = "", limit: int = LIMIT, seed: int = 0) -> Space:
     """The candidates for a program.
 
-    name: of a library kernel. Where `cora.autotune.spaces.<name>` exists, its `space(outputs)` is asked.
+    name: of a library kernel. Where `cora.autotune.spaces.<name>` exists, its `space(outputs, limit, seed)` is asked.
     limit, seed: how many candidates the generic space lists at most, and which: see `generic_space`.
     """
     module = f"{__package__}.{name}"
     if name.isidentifier() and find_spec(module) is not None:
-        made: Callable[[Sequence[Tensor]], Space] | None = getattr(import_module(module), "space", None)
+        made: Callable[[Sequence[Tensor], int, int], Space] | None = getattr(
+            import_module(module), "space", None
+        )
         if made is not None:
-            return made(outputs)
+            return made(outputs, limit, seed)
     return generic_space(outputs, limit, seed)
