@@ -115,6 +115,9 @@ def _run(
     if threads is not None:
         # TVM reads it when its pool starts, which nothing has caused yet.
         os.environ["TVM_NUM_THREADS"] = str(threads)
+    # Idle workers of MKL and OpenBLAS stop spinning well before the next library is timed.
+    os.environ.setdefault("KMP_BLOCKTIME", "5")
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "22")
     options = Options(quick, out, lengths, threads or len(os.sched_getaffinity(0)))
     console = Console()
     try:

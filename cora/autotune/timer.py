@@ -68,6 +68,7 @@ def measure(
     repeats: int = 20,
     warmup_ms: float = 50.0,
     min_sample_ms: float = 2.0,
+    settle_ms: float = 0.0,
 ) -> dict[str, Timing]:
     """Time callables against each other.
 
@@ -77,6 +78,8 @@ def measure(
         repeats: samples of each callable, at least 1.
         warmup_ms: each callable is first called for this long, and at least twice.
         min_sample_ms: shortest sample in the warm regime.
+        settle_ms: a pause before each sample, and a call that is not timed. The workers of several libraries need
+            it: those of the one before go on spinning for a while, on the cores that the next one wants.
 
     Raises:
         UserError: nothing to time, no repeats, a negative time or an unknown regime.
@@ -86,9 +89,10 @@ def measure(
         raise UserError("measure: expected at least one callable")
     if repeats < 1:
         raise UserError(f"measure: repeats must be at least 1, got {repeats}")
-    if warmup_ms < 0 or min_sample_ms < 0:
+    if min(warmup_ms, min_sample_ms, settle_ms) < 0:
         raise UserError(
-            f"measure: warmup_ms and min_sample_ms must be at least 0, got {warmup_ms} and {min_sample_ms}"
+            "measure: warmup_ms, min_sample_ms and settle_ms must be at least 0, "
+            f"got {warmup_ms}, {min_sample_ms} and {settle_ms}"
         )
     if cache not in ("warm", "cold"):
         raise UserError(f"measure: cache must be 'warm' or 'cold', got {cache!r}")
@@ -107,6 +111,9 @@ def measure(
                 if flush is not None:
                     flush()
                     count = 1
+                if settle_ms > 0:
+                    time.sleep(settle_ms / 1e3)
+                    callables[name]()
                 before_ns = time.thread_time_ns()
                 taken = _per_call_ms(callables[name], count)
                 ran_ms = (time.thread_time_ns() - before_ns) / 1e6

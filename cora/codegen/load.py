@@ -13,6 +13,7 @@ import ctypes
 import importlib.util
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -48,6 +49,35 @@ def start_runtime() -> None:
         import tvm_ffi  # noqa: F401  (its library must come first)
 
     ctypes.CDLL(str(runtime_path()), ctypes.RTLD_GLOBAL)
+
+
+class _Pool(threading.local):
+    """TVM has a pool for each thread that launches; this is how many workers that of the current thread uses."""
+
+    workers = 0
+
+
+_POOL = _Pool()
+
+
+def use_workers(count: int) -> None:
+    """Parallel loops that the calling thread launches run on `count` workers, or all there are.
+
+    TVM wakes every worker of its pool for each loop, and waits for them, also for those without work: on a busy
+    machine for milliseconds. With one worker the loop runs in the calling thread, without the pool.
+    """
+    if _POOL.workers != count:
+        _configure_pool()(1, count)
+        _POOL.workers = count
+
+
+@cache
+def _configure_pool() -> Callable[[int, int], None]:
+    start_runtime()
+    import tvm_ffi
+
+    found: Callable[[int, int], None] = tvm_ffi.get_global_func("runtime.config_threadpool")
+    return found
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from cora.codegen.load import use_workers
 from cora.errors import UserError
 from cora.ir.expr import Dim
 from cora.prelude import NativePrelude
@@ -189,6 +190,7 @@ class Kernel:
             given = (*arrays, *(outputs or {}).values())  # a foreign array's memory may change
             foreign = any(is_foreign(v) and not isinstance(v, RaggedArray) for v in given)
             prepared.last = last if complete and not foreign else None
+        use_workers(plan.threads)
         if self._check is not None:
             self._check_indices(prepared)
         self._run(prepared.kernel.pointer)

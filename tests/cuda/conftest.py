@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import cora.runtime.cuda.build
+import cora.runtime.cuda.driver
 from cora.codegen.cuda.compile import compile_cubin, open_nvrtc
 from cora.errors import UnsupportedError
 from cora.runtime.cuda.driver import has_device, open_device
@@ -32,23 +33,28 @@ def folder_of_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def kind_of_device(folder_of_run: Path) -> str:
-    """What kernels can run on: "gpu", or "emulator", which is then in place of the driver."""
-    if not _emulated():
-        if not has_device():
-            pytest.skip("no CUDA device, and the emulator is switched off")
-        return "gpu"
-    emulator.install(folder_of_run / "emulator")
-    open_device.cache_clear()
-    return "emulator"
+    """What kernels can run on: "gpu" or "emulator"."""
+    if _emulated():
+        return "emulator"
+    if not has_device():
+        pytest.skip("no CUDA device, and the emulator is switched off")
+    return "gpu"
 
 
 @pytest.fixture
-def device(kind_of_device: str, folder_of_run: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Kernels that the test builds can run: on a GPU or on the emulator."""
-    if kind_of_device == "emulator":
-        compile_emulated = functools.partial(emulator.compile_emulated, folder=folder_of_run / "emulator")
-        monkeypatch.setattr(cora.runtime.cuda.build, "compile_cubin", compile_emulated)
-    return kind_of_device
+def device(kind_of_device: str, folder_of_run: Path) -> Iterator[str]:
+    """Kernels that the test builds can run: on a GPU, or on the emulator in place of compiler and driver."""
+    if kind_of_device == "gpu":
+        yield kind_of_device
+        return
+    folder = folder_of_run / "emulator"
+    with pytest.MonkeyPatch.context() as patch:
+        compile_emulated = functools.partial(emulator.compile_emulated, folder=folder)
+        patch.setattr(cora.runtime.cuda.build, "compile_cubin", compile_emulated)
+        patch.setattr(cora.runtime.cuda.driver, "_LIBRARY", str(emulator.stand_in(folder)))
+        open_device.cache_clear()
+        yield kind_of_device
+    open_device.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -125,8 +125,9 @@ def test_padding_that_covers_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("target", "kind", "match"),
     [
-        ("cuda", cora.UnsupportedError, "target 'cuda'"),
-        ({"kind": "cuda"}, cora.UnsupportedError, "target: kind 'cuda'; the CPU's kind is 'llvm'"),
+        ("vulkan", cora.UserError, "vulkan"),
+        ({"kind": "opencl"}, cora.UnsupportedError, "target: kind 'opencl'; the CPU's kind is 'llvm'"),
+        ({"kind": "cuda"}, cora.UserError, "kind 'cuda' needs an arch such as 'sm_80' or 'sm_90'; got ''"),
         ("metal", cora.UserError, r'target: expected "llvm"'),
         (None, cora.UserError, r'target: expected "llvm"'),
         (
