@@ -295,7 +295,7 @@ def _confirmed(replay: Replay, total: int) -> Decision:
         count = tune.confirmation_count(base, noise, max(1, left - others * base))
         confirmed[id] = [replay.drawn(id) for _ in range(count)]
         left -= count
-    return decide(confirmed, {}, THRESHOLD_PERCENT)
+    return decide(confirmed, {}, THRESHOLD_PERCENT, replay.taken)
 
 
 def within(percents: Sequence[float]) -> float:

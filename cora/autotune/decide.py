@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from cora import tune
 from cora.autotune.spaces.candidate import DEFAULT
-from cora.autotune.statistics import median_interval
+from cora.autotune.statistics import median, median_interval
 from cora.errors import UserError
 
 __all__ = ["Decision", "Verdict", "decide", "slower_on_holdout"]
@@ -24,7 +26,7 @@ Verdict = Literal["win", "tie", "default", "holdout"]
 class Decision:
     """winner: the id of the schedule to use. chosen: the finalist with the best confirmed score.
 
-    ties: the finalists that may be as fast as the chosen one, up to the threshold, itself included; sorted.
+    ties: the candidates that may be as fast as the chosen one, up to the threshold, itself included; sorted.
     """
 
     winner: str
@@ -35,13 +37,17 @@ class Decision:
 
 
 def decide(
-    confirmed: Mapping[str, Sequence[float]], stored_bytes: Mapping[str, int], threshold_percent: float
+    confirmed: Mapping[str, Sequence[float]],
+    stored_bytes: Mapping[str, int],
+    threshold_percent: float,
+    searched: Mapping[str, Sequence[float]] = MappingProxyType({}),
 ) -> Decision:
     """Decide between finalists.
 
     confirmed: fresh samples by id, the default schedule's among them: times relative to the default schedule beside
-    them; the i-th samples were taken together. stored_bytes: what decides between ties. Raises UserError if the
-    default is missing.
+    them; the i-th samples were taken together. stored_bytes: what decides between ties. searched: the samples of
+    all candidates in the search; those which they do not tell from the chosen one are declared ties as well, by the
+    noise of the confirmed samples. Raises UserError if the default is missing.
     """
     if DEFAULT not in confirmed:
         raise UserError("decide: confirmed: expected samples of the default schedule")
@@ -57,6 +63,7 @@ def decide(
         low, _ = median_interval(_ratios(samples, confirmed[best.id]))
         if low <= 1 + threshold_percent / 100:
             tied.add(id)
+    tied |= _undecided(confirmed, best, searched, 1 + threshold_percent / 100)
     _, high = median_interval(_ratios(confirmed[best.id], confirmed[DEFAULT]))
     won = high < 1
     return Decision(
@@ -74,6 +81,35 @@ def slower_on_holdout(winner: Mapping[str, Sequence[float]], threshold_percent: 
         if low > 1 + threshold_percent / 100:
             return shape
     return None
+
+
+def _undecided(
+    confirmed: Mapping[str, Sequence[float]],
+    best: tune.Score,
+    searched: Mapping[str, Sequence[float]],
+    factor: float,
+) -> set[str]:
+    """Candidates of the search whose medians are within two standard errors of `factor` times the best one's.
+
+    The standard error of a median of n samples is 1.25 sigma / sqrt(n); sigma, relative, is that of the confirmed
+    samples around their medians, by the median of the deviations.
+    """
+    deviations = [
+        abs(x / middle - 1)
+        for xs in confirmed.values()
+        if (middle := median(xs)) > 0
+        for x in xs
+        if len(xs) > 1
+    ]
+    sigma = 1.48 * median(deviations) if deviations else 0.0
+    found = set()
+    for id, samples in searched.items():
+        if id in confirmed or not samples:
+            continue
+        error = 1.25 * sigma * math.sqrt(1 / len(samples) + 1 / len(confirmed[best.id]))
+        if median(samples) <= best.primary * factor * (1 + 2 * error):
+            found.add(id)
+    return found
 
 
 def _ratios(a: Sequence[float], b: Sequence[float]) -> list[float]:

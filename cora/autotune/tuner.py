@@ -235,7 +235,8 @@ class _Job:
         search(self.search_by, self.space, lab, self.budget, self.seed)
         confirmed = self._confirm(lab, lab.scores(), shapes)
         stored = {id: row.stored_bytes or 0 for id, row in lab.rows.items()}
-        decision = decide(confirmed, stored, self.objective.threshold_percent)
+        searched = {s.id: lab.samples(s.id, "search", shapes) for s in lab.scores()}
+        decision = decide(confirmed, stored, self.objective.threshold_percent, searched)
         holdout = self._hold_out(lab, decision, kept_out)
         winner = decision.winner
         verdict = decision.verdict

@@ -44,6 +44,14 @@ def test_practical_ties_go_to_less_memory() -> None:
     assert decide(samples, {"a": 2000, "b": 1000}, 1.0).ties == ("a", "b")
 
 
+def test_what_the_search_could_not_tell_apart_is_a_tie() -> None:
+    samples = {DEFAULT: STEADY, "a": scaled(0.5)}
+    searched = {"near": [0.505], "far": [0.6], "farther": [0.9, 0.9], "a": [0.4], "none": []}
+    assert decide(samples, {}, 1.0, searched).ties == ("a", "near")
+    noisy = [0.4, 0.6, 0.5, 0.45, 0.55, 0.5, 0.52, 0.48]
+    assert decide({DEFAULT: [2 * x for x in noisy], "a": noisy}, {}, 1.0, searched).ties == ("a", "far", "near")
+
+
 def test_without_the_default_nothing_is_decided() -> None:
     with pytest.raises(UserError, match="samples of the default schedule"):
         decide({"a": STEADY}, {}, 1.0)
