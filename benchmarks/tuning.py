@@ -43,7 +43,7 @@ KERNELS = ("vgemm", "trmm", "attention")
 #: Samples of each candidate in an exhaustive search, and the share of them that a search may take.
 EXHAUSTIVE, SHARE = 9, 0.25
 #: A winner within this of the best is right; differences up to the threshold are ties.
-NEAR_PERCENT, THRESHOLD_PERCENT = 2.0, 1.0
+NEAR_PERCENT, THRESHOLD_PERCENT = 2.0, 0.5
 TARGET_PERCENT = 95.0
 BUDGET = tune.TuningBudget(
     candidates=10_000, samples=24, finalists=4, confirmation_samples=10, holdout_samples=20

@@ -24,7 +24,7 @@ Verdict = Literal["win", "tie", "default", "holdout"]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """winner: the id of the schedule to use. chosen: the finalist with the best confirmed score.
+    """winner: the id of the schedule to use. chosen: the finalist with the best score.
 
     ties: the candidates that may be as fast as the chosen one, up to the threshold, itself included; sorted.
     """
@@ -46,14 +46,18 @@ def decide(
 
     confirmed: fresh samples by id, the default schedule's among them: times relative to the default schedule beside
     them; the i-th samples were taken together. stored_bytes: what decides between ties. searched: the samples of
-    all candidates in the search; those which they do not tell from the chosen one are declared ties as well, by the
-    noise of the confirmed samples. Raises UserError if the default is missing.
+    all candidates in the search. Raises UserError if the default is missing.
+
+    Which finalist is chosen, all of its samples decide, old and new: half as many new ones alone find the best less
+    often, and unbiased they are not either once the least of them is taken. Whether it beats the default, the fresh
+    ones alone. Candidates that the search does not tell from the chosen one are declared ties as well.
     """
     if DEFAULT not in confirmed:
         raise UserError("decide: confirmed: expected samples of the default schedule")
+    pooled = {id: (*samples, *searched.get(id, ())) for id, samples in confirmed.items()}
     scores = tuple(
         tune.score_samples(samples, id=id, secondary=float(stored_bytes.get(id, 0)))
-        for id, samples in confirmed.items()
+        for id, samples in pooled.items()
     )
     best = tune.select_best(scores, threshold_percent)
     if best is None or best.id == DEFAULT:
@@ -63,7 +67,7 @@ def decide(
         low, _ = median_interval(_ratios(samples, confirmed[best.id]))
         if low <= 1 + threshold_percent / 100:
             tied.add(id)
-    tied |= _undecided(confirmed, best, searched, 1 + threshold_percent / 100)
+    tied |= _undecided(pooled, best, searched, 1 + threshold_percent / 100)
     _, high = median_interval(_ratios(confirmed[best.id], confirmed[DEFAULT]))
     won = high < 1
     return Decision(
@@ -84,29 +88,25 @@ def slower_on_holdout(winner: Mapping[str, Sequence[float]], threshold_percent: 
 
 
 def _undecided(
-    confirmed: Mapping[str, Sequence[float]],
+    pooled: Mapping[str, Sequence[float]],
     best: tune.Score,
     searched: Mapping[str, Sequence[float]],
     factor: float,
 ) -> set[str]:
     """Candidates of the search whose medians are within two standard errors of `factor` times the best one's.
 
-    The standard error of a median of n samples is 1.25 sigma / sqrt(n); sigma, relative, is that of the confirmed
-    samples around their medians, by the median of the deviations.
+    The standard error of a median of n samples is 1.25 sigma / sqrt(n); sigma, relative, is that of the finalists'
+    samples around their medians, by the median of the deviations. pooled: all samples of the finalists.
     """
     deviations = [
-        abs(x / middle - 1)
-        for xs in confirmed.values()
-        if (middle := median(xs)) > 0
-        for x in xs
-        if len(xs) > 1
+        abs(x / middle - 1) for xs in pooled.values() if (middle := median(xs)) > 0 for x in xs if len(xs) > 1
     ]
     sigma = 1.48 * median(deviations) if deviations else 0.0
     found = set()
     for id, samples in searched.items():
-        if id in confirmed or not samples:
+        if id in pooled or not samples:
             continue
-        error = 1.25 * sigma * math.sqrt(1 / len(samples) + 1 / len(confirmed[best.id]))
+        error = 1.25 * sigma * math.sqrt(1 / len(samples) + 1 / len(pooled[best.id]))
         if median(samples) <= best.primary * factor * (1 + 2 * error):
             found.add(id)
     return found

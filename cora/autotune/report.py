@@ -26,7 +26,7 @@ class Report:
 
     All costs are times relative to the default schedule: 0.5 is twice as fast.
 
-    winner: the candidate to use. chosen: the finalist with the best confirmed score; the winner, if it won.
+    winner: the candidate to use. chosen: the finalist with the best score; the winner, if it won.
     selected: its score in the search, by which it became a finalist. confirmed: by fresh samples. holdout: geometric
     mean over the holdout shapes, nothing was chosen by it; holdout_shapes: each, with a 95 % interval.
     confirmed_interval: likewise. default_ms: of the default schedule, by shape. ties: finalists that may be as fast.

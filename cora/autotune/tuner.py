@@ -91,7 +91,7 @@ def tune(
     holdout: Sequence[object] = (),
     budget_s: float | None = 60.0,
     budget: policy.TuningBudget = BUDGET,
-    threshold_percent: float = 1.0,
+    threshold_percent: float = 0.5,
     db: str | os.PathLike[str] | None = None,
     name: str = "",
     space: Space | None = None,

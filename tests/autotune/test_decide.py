@@ -49,7 +49,19 @@ def test_what_the_search_could_not_tell_apart_is_a_tie() -> None:
     searched = {"near": [0.505], "far": [0.6], "farther": [0.9, 0.9], "a": [0.4], "none": []}
     assert decide(samples, {}, 1.0, searched).ties == ("a", "near")
     noisy = [0.4, 0.6, 0.5, 0.45, 0.55, 0.5, 0.52, 0.48]
-    assert decide({DEFAULT: [2 * x for x in noisy], "a": noisy}, {}, 1.0, searched).ties == ("a", "far", "near")
+    assert decide({DEFAULT: [2 * x for x in noisy], "a": noisy}, {}, 1.0, searched).ties == (
+        "a",
+        "far",
+        "near",
+    )
+
+
+def test_old_samples_help_to_choose_and_do_not_help_to_win() -> None:
+    samples = {DEFAULT: STEADY, "a": scaled(0.52), "b": scaled(0.5)}
+    assert decide(samples, {}, 0.0).winner == "b"
+    assert decide(samples, {}, 0.0, {"a": [0.4] * 20, "b": [0.5] * 20}).winner == "a"
+    found = decide({DEFAULT: STEADY, "a": scaled(1.0)}, {}, 0.0, {"a": [0.4] * 20})
+    assert (found.winner, found.verdict) == (DEFAULT, "tie")
 
 
 def test_without_the_default_nothing_is_decided() -> None:

@@ -22,7 +22,7 @@ from tests.autotune.programs import doubled
 
 PLANTED = "tests.autotune.planted:build"
 LENGTHS = [40, 7, 0, 19]
-QUICK = Protocol(warmup_ms=0.0, min_sample_ms=0.05, build_limit_s=5.0)
+QUICK = Protocol(warmup_ms=0.0, min_sample_ms=0.05, build_limit_s=8.0)
 BUDGET = policy.TuningBudget(
     candidates=30, samples=3, finalists=2, confirmation_samples=3, holdout_samples=3, search_samples=60
 )
@@ -66,7 +66,7 @@ def test_the_search_goes_on_past_every_fault(faulty: tuple[Path, Report]) -> Non
     ("name", "status", "reason"),
     [
         ("crashing", "crashed", "signal 11"),
-        ("hanging", "timeout", "no answer within 5.0 s"),
+        ("hanging", "timeout", "no answer within 8.0 s"),
         ("failing", "failed", "RuntimeError: planted"),
         ("wrong", "wrong", "instead of"),
         ("outside", "wrong", "outside the storage of O"),

@@ -37,7 +37,7 @@ def command(
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Threads of the kernels; else all cores.")
     ] = None,
-    threshold: Annotated[float, typer.Option("--threshold", min=0, help="Ties, in percent.")] = 1.0,
+    threshold: Annotated[float, typer.Option("--threshold", min=0, help="Ties, in percent.")] = 0.5,
     tracker: Annotated[
         str | None, typer.Option("--tracker", help="host:port of an RPC tracker: measure on its servers.")
     ] = None,
