@@ -84,7 +84,7 @@ def _configure_pool() -> Callable[[int, int], None]:
 def without_torch() -> Iterator[None]:
     """Imports of TVM in the body do not import PyTorch.
 
-    Where PyTorch is installed, TVM imports it, which takes a second or more and 200 MB, to accept its tensors; cora
+    Where PyTorch is installed, TVM imports it, which takes longer than all else here, to accept its tensors; cora
     hands TVM plain addresses. A program that has imported PyTorch already keeps it.
     """
     if "torch" in sys.modules:

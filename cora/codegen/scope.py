@@ -34,21 +34,16 @@ class Names:
                 return name
 
 
-class Scope:
-    """One block: statements are appended, values are bound to variables that live to its end."""
+class Block:
+    """Statements of one block, appended in order, and fresh variables."""
 
-    def __init__(self, names: Names, sizes: dict[str, int] | None = None) -> None:
+    def __init__(self, names: Names) -> None:
         self._names = names
-        self._sizes: dict[str, int] = {} if sizes is None else sizes
         self._stmts: list[TirStmt] = []
 
     def add(self, stmt: TirStmt) -> None:
         """Append a statement."""
         self._stmts.append(stmt)
-
-    def child(self) -> Scope:
-        """A block inside this one, to be placed by the caller."""
-        return Scope(self._names, self._sizes)
 
     @property
     def empty(self) -> bool:
@@ -68,6 +63,18 @@ class Scope:
     def var(self, hint: str, dtype: str) -> Tir:
         """A fresh variable, to be bound by the caller."""
         return T.Var(self._names.fresh(hint), dtype)
+
+
+class Scope(Block):
+    """A block of a kernel for a CPU: values are bound to variables that live to its end."""
+
+    def __init__(self, names: Names, sizes: dict[str, int] | None = None) -> None:
+        super().__init__(names)
+        self._sizes: dict[str, int] = {} if sizes is None else sizes
+
+    def child(self) -> Scope:
+        """A block inside this one, to be placed by the caller."""
+        return Scope(self._names, self._sizes)
 
     def bind(self, value: Tir, hint: str = "t") -> Tir:
         """Compute `value` here, once; variables and literals are returned as they are."""

@@ -95,6 +95,23 @@ def walk(e: Expr) -> Iterator[Expr]:
             stack.extend(reversed(children(node)))
 
 
+def repeated(root: Expr) -> frozenset[Expr]:
+    """The compound sub-expressions with more than one occurrence."""
+    seen: set[Expr] = set()
+    found: set[Expr] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if not children(node):
+            continue
+        if node in seen:
+            found.add(node)
+            continue
+        seen.add(node)
+        stack.extend(children(node))
+    return frozenset(found)
+
+
 def transform(e: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
     """Rewrite bottom-up: `rule` sees each node with rewritten children and may return a replacement."""
     memo: dict[Expr, Expr] = {}

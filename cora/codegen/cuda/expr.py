@@ -33,7 +33,7 @@ from cora.ir.expr import (
     Var,
 )
 from cora.ir.stmt import Buffer
-from cora.ir.visit import children
+from cora.ir.visit import children, repeated
 
 _IN_MEMORY: Final = {"float16": "uint16", "bfloat16": "uint16", "bool": "int8"}
 _INT32: Final = range(-(2**31), 2**31)
@@ -81,23 +81,7 @@ class Context:
 
 def evaluate(c: Context, e: Expr) -> Value:
     """The value of `e`, computed in the open block; a sub-expression that occurs twice is computed once."""
-    return _expr(replace(c, memo={}, shared=_shared(e)), e)
-
-
-def _shared(root: Expr) -> frozenset[Expr]:
-    seen: set[Expr] = set()
-    repeated: set[Expr] = set()
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        if not children(node):
-            continue
-        if node in seen:
-            repeated.add(node)
-            continue
-        seen.add(node)
-        stack.extend(children(node))
-    return frozenset(repeated)
+    return _expr(replace(c, memo={}, shared=repeated(e)), e)
 
 
 def _expr(c: Context, e: Expr) -> Value:

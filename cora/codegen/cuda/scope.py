@@ -4,43 +4,16 @@ from __future__ import annotations
 
 from tvm import tirx as T  # noqa: N812
 
-from cora.codegen.nodes import Tir, TirBuffer, TirStmt, type_of
-from cora.codegen.scope import Names
+from cora.codegen.nodes import Tir, TirBuffer, type_of
+from cora.codegen.scope import Block
 
 
-class CudaScope:
-    """One block: statements are appended, values are bound to variables that live to its end."""
-
-    def __init__(self, names: Names) -> None:
-        self._names = names
-        self._stmts: list[TirStmt] = []
-
-    def add(self, stmt: TirStmt) -> None:
-        """Append a statement."""
-        self._stmts.append(stmt)
+class CudaScope(Block):
+    """A block of a kernel for a GPU: values are bound to variables that live to its end."""
 
     def child(self) -> CudaScope:
         """A block inside this one, to be placed by the caller."""
         return CudaScope(self._names)
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing was appended."""
-        return not self._stmts
-
-    def stmt(self) -> TirStmt:
-        """The block as one statement."""
-        match self._stmts:
-            case []:
-                return T.Evaluate(T.const(0, "int32"))
-            case [one]:
-                return one
-            case many:
-                return T.SeqStmt(many)
-
-    def var(self, hint: str, dtype: str) -> Tir:
-        """A fresh variable, to be bound by the caller."""
-        return T.Var(self._names.fresh(hint), dtype)
 
     def bind(self, value: Tir, hint: str) -> Tir:
         """Compute `value` here, once; variables and literals are returned as they are."""
