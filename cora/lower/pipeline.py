@@ -44,6 +44,7 @@ from cora.lower.tails import cut_tails
 from cora.lower.threads import (
     Stage,
     check_device,
+    check_read_later,
     counted_by_threads,
     in_register,
     keep_on_chip,
@@ -54,7 +55,7 @@ from cora.prove import Prover, Range
 from cora.schedule.balance import WORKERS, worker_of
 from cora.schedule.nest import Group, initial_nest
 from cora.schedule.schedule import Schedule
-from cora.schedule.stage_steps import check_attached
+from cora.schedule.stage_steps import check_attached, readers_elsewhere
 from cora.settings import Settings
 from cora.storage.layout import Layout
 
@@ -65,6 +66,7 @@ def lower(schedule: Schedule, settings: Settings, name: str = "kernel", *, gpu: 
     Raises UserError, ScheduleError or UnsupportedError for what cannot be.
     """
     check_device(schedule.nests, gpu)
+    check_read_later(schedule.nests, schedule.state)
     work = _Lowering(schedule, settings, gpu)
     state = schedule.state
     for nest in schedule.nests:
@@ -143,7 +145,7 @@ class _Lowering:
         members = [nest.name for nest in self.nests if nest.name in group.nests]
         if name != members[-1]:
             return
-        parts = [self.in_registers(self.operator(member)) for member in members]
+        parts = [self.in_registers(member, self.operator(member)) for member in members]
         if len(parts) == 1:
             self.parts.append(parts[0])
             return
@@ -207,13 +209,18 @@ class _Lowering:
             ),
         )
 
-    def in_registers(self, part: _Part) -> _Part:
+    def in_registers(self, root: str, part: _Part) -> _Part:
         """On a GPU, what is computed inside a loop of its consumer stays on the chip where it may."""
         if not self.gpu:
             return part
         own = list(self.buffers.values())
-        elements = [self.buffers[n.tensor.name] for n in self.nests if in_register(n, self.state)]
-        return _Part(keep_on_chip(part.loops, elements, own), keep_on_chip(part.read, elements, own))
+        inside = [
+            n for n in self.nests if in_register(n, self.state) and self.state.runs_inside(n.name, root)
+        ]
+        elements = [self.buffers[n.tensor.name] for n in inside]
+        later = [self.buffers[n.tensor.name] for n in inside if readers_elsewhere(n, self.state)]
+        loops, read = (keep_on_chip(s, elements, own, later) for s in (part.loops, part.read))
+        return _Part(loops, read)
 
     def fill_padding(self, name: str) -> None:
         """Append the zero fill of a tensor's storage padding."""

@@ -37,7 +37,8 @@ def reduction(op: Operation, flat: Flat, loops: Loops) -> Stmt:
     around = tuple(c for c in op.conditions if free_vars(c) <= outside - reduced)
     running = tuple(c for c in op.conditions if c not in around)
     storing = tuple(c for c in running if free_vars(c) <= bound - reduced)
-    if reads_block_memory(flat.body, {leaf.var: leaf.extent for leaf in nest.scope}):
+    ranges: dict[Expr, Expr] = {leaf.var: leaf.extent for leaf in nest.scope}
+    if all(reads_block_memory(r.body, ranges) for r in reductions):
         running = tuple(c for c in running if c not in storing)
     lane_loop = (last,) if lanes > 1 else ()
     bare = replace(loops, attached={})  # what is attached inside runs once, with the reduction

@@ -12,7 +12,7 @@ from cora.schedule.nest import State
 from cora.schedule.padding_steps import bulk_pad, pad_loop
 from cora.schedule.piece_steps import hfuse, split_op
 from cora.schedule.reduction_steps import cache_write, tensorize
-from cora.schedule.stage_steps import cache_read, compute_at, inline, set_scope
+from cora.schedule.stage_steps import cache_read, compute_at, inline, recompute, set_scope
 from cora.schedule.steps import (
     Bind,
     BulkPad,
@@ -28,6 +28,7 @@ from cora.schedule.steps import (
     PadLoop,
     Parallel,
     Peel,
+    Recompute,
     Remap,
     Reorder,
     ReorderDims,
@@ -100,3 +101,5 @@ def apply(step: Step, state: State) -> State:
             return set_scope(step, state)
         case CacheRead():
             return cache_read(step, state)
+        case Recompute():
+            return recompute(step, state)

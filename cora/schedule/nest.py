@@ -303,7 +303,7 @@ class State:
         values: dict[Expr, Expr] = {old.var: value}
         nests = dict(self.nests)
         for name, other in self.nests.items():
-            if self._runs_inside(name, nest.name) and old in other.around:
+            if self.runs_inside(name, nest.name) and old in other.around:
                 around = tuple(leaf if o == old else o.substituted(values) for o in other.around)
                 regions = {
                     d: replace(r, begin=simplify(substitute(r.begin, values)))
@@ -312,7 +312,7 @@ class State:
                 nests[name] = replace(other.rewrite(0, 0, (), values), around=around, regions=regions)
         return replace(self, nests=nests).with_nest(nest.rewrite(place, 1, (leaf,), values))
 
-    def _runs_inside(self, name: str, owner: str) -> bool:
+    def runs_inside(self, name: str, owner: str) -> bool:
         """Whether operator `name` is computed inside a loop of `owner`, or of what is."""
         while name in self.attached:
             name = self.attached[name][0]

@@ -29,6 +29,7 @@ from cora.schedule.steps import (
     PadLoop,
     Parallel,
     Peel,
+    Recompute,
     Remap,
     Reorder,
     ReorderDims,
@@ -325,6 +326,11 @@ class Schedule:
         return self.then(
             CacheRead(_tensor(op), _tensor(tensor), _loop(loop), name or f"{_tensor(tensor)}_copy")
         )
+
+    def recompute(self, op: TensorRef, reader: TensorRef, name: str | None = None) -> Schedule:
+        """Give a reader of an operator a copy of the operator of its own, by default `<op>_again`. See
+        steps.Recompute."""
+        return self.then(Recompute(_tensor(op), _tensor(reader), name or f"{_tensor(op)}_again"))
 
     def to_json(self) -> str:
         """The steps as JSON text; `from_json` reads it."""

@@ -243,6 +243,21 @@ class CacheRead:
 
 
 @dataclass(frozen=True, slots=True)
+class Recompute:
+    """Give one reader of an operator a copy of the operator of its own, `name`, which is scheduled by itself.
+
+    before: E[i] = h(i); S = sum over i of E[i]; O[i] = g(E[i], S)
+    after:  E_again[i] = h(i); S = sum over i of E_again[i]; E[i] = h(i); O[i] = g(E[i], S)
+
+    What is cheap is computed twice instead of stored, or what is stored for one reader is inlined into another.
+    """
+
+    op: str
+    reader: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class RFactor:
     """Reduce in two stages: chunks of the range of a reduction, each to a partial result, then the partial results.
 
@@ -423,6 +438,7 @@ Step: TypeAlias = (
     | ComputeAt
     | SetScope
     | CacheRead
+    | Recompute
     | CacheWrite
     | Tensorize
     | RFactor

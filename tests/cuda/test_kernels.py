@@ -9,6 +9,7 @@ import pytest
 import cora
 from cora.kernels import RECIPES
 from cora.kernels.gemm import Storage
+from cora.kernels.triangular import Triangle
 from tests.cuda.built import Built
 from tests.operators.harness import Batch, Case, check, work_of
 
@@ -20,7 +21,9 @@ _SIZES = (
 )
 _PRODUCTS = tuple(Batch({"m": m, "n": n, "k": k}, {"batch_size": len(m)}) for m, n, k in _SIZES)
 _TRIANGLES = tuple(Batch({}, {"n": n}) for n in (0, 1, 31, 64))
-_DENSE = tuple(Batch({}, {"n": n, "width": w}) for n, w in ((0, 3), (1, 1), (33, 40), (40, 0)))
+_DENSE = tuple(
+    Batch({}, {"n": n, "width": w}) for n, w in ((0, 3), (1, 1), (33, 40), (40, 0), (129, 17), (160, 130))
+)
 _BANDS = tuple(Batch({}, {"n": n, "width": 5, "below": 2, "above": 1}) for n in (0, 1, 20))
 
 #: name, recipe, how it is defined, choices of the schedule, batches
@@ -36,7 +39,27 @@ USES: tuple[tuple[str, str, dict[str, Any], dict[str, Any], tuple[Batch, ...]], 
     ),
     ("linear_odd", "linear", {"features_in": 19, "features_out": 70, "activation": "relu"}, {}, _TOKENS),
     ("trmm", "trmm", {"storage": "packed", "alpha": True}, {}, _DENSE),
-    ("trmm_right", "trmm", {"side": "right", "uplo": "upper", "unit": True}, {}, _DENSE),
+    (
+        "trmm_unit",
+        "trmm",
+        {"side": "right", "uplo": "upper", "unit": True},
+        {"triangle": Triangle("right", "upper", unit=True)},
+        _DENSE,
+    ),
+    (
+        "trmm_right",
+        "trmm",
+        {"side": "right", "uplo": "upper"},
+        {"triangle": Triangle("right", "upper"), "variant": "tiled_small"},
+        _DENSE,
+    ),
+    (
+        "trmm_shrinking",
+        "trmm",
+        {"transposed": True},
+        {"triangle": Triangle(transposed=True), "variant": "tiled_small"},
+        _DENSE,
+    ),
     ("banded", "banded_matmul", {}, {}, _BANDS),
     ("tradd", "tradd", {}, {}, _TRIANGLES),
     ("trmul", "trmul", {}, {}, _TRIANGLES),

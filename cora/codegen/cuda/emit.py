@@ -48,6 +48,8 @@ _DEVICE_KERNEL: Final = 2
 _ANY_LENGTH: Final = 2**30
 #: Loops over the elements of local arrays are unrolled up to this many iterations, so that those stay in registers.
 _MAX_UNROLL: Final = 64
+#: Blocks of so many threads are compiled for 128 registers a thread, since the compiler's own choice may exceed that.
+_LARGE_BLOCKS: Final = range(192, 257)
 
 
 def emit(launch: Launch, target: object, index: str) -> tvm.tirx.PrimFunc:
@@ -72,7 +74,7 @@ def emit(launch: Launch, target: object, index: str) -> tvm.tirx.PrimFunc:
         values[var] = Value(place, index, nonneg=True)
     context = Context(scope, index, values, buffers)
     _stmt(context, launch.body, launch, axes)
-    body = _in_axes(scope.stmt(), launch, axes)
+    body = _in_axes(_bounded(scope.stmt(), launch), launch, axes)
     attrs = tvm.ir.make_node(
         "ir.DictAttrs",
         **{
@@ -108,6 +110,13 @@ def _in_axes(body: TirStmt, launch: Launch, axes: dict[LoopKind, Tir]) -> TirStm
         axis = T.IterVar(domain, axes[kind], T.IterVar.ThreadIndex, kind.value)
         body = T.AttrStmt(axis, "thread_extent", extent, body)
     return body
+
+
+def _bounded(body: TirStmt, launch: Launch) -> TirStmt:
+    """`body` compiled so that two large blocks fit on a multiprocessor: one computes while the other waits."""
+    if launch.threads not in _LARGE_BLOCKS:
+        return body
+    return T.AttrStmt(const(0, "int32"), "tirx.launch_bounds_min_blocks_per_sm", const(2, "int32"), body)
 
 
 def _stmt(c: Context, s: Stmt, launch: Launch, axes: dict[LoopKind, Tir]) -> None:

@@ -1,0 +1,95 @@
+"""Schedules of attention for GPUs.
+
+Blocks of up to 64 queries of one sequence and head are tiles, and the keys that a block may see are cut into tiles as
+well. All tiles of a batch are one grid: no block of threads is launched for what is not there.
+"""
+
+from __future__ import annotations
+
+import cora
+from cora.kernels.attention.definition import Program
+from cora.kernels.cuda_tiles import LANES, Tile, copy_deep, copy_long, finish, product
+
+#: Rows of a block of queries (`Attention.block`) that these schedules are for.
+ROWS = 64
+#: 64 queries by 64 keys, or elements of a value; a thread has 8 x 4 of them.
+TILE = Tile(rows=ROWS, columns=64, row_threads=8)
+WARPS = 4
+WARP = 32
+
+
+def stored(program: Program, *, queries: str = "Q", values: str = "V") -> cora.Schedule:
+    """Three kernels: scores; maximum and sum of each row; weighted sums of values.
+
+    Scores are stored. Weights are not: they are computed from scores where they are used, twice.
+
+    queries, values: the tensors that they are read from.
+    """
+    p = program
+    s = cora.schedule(*p.outputs).recompute(p.weights, p.total).inline("weights_again")
+    s = _output(_rows(_scores(s, p, queries), p), p, values)
+    return s if p.lse is None else _element_of_rows(s, p.lse.name)
+
+
+def _scores(s: cora.Schedule, p: Program, queries: str) -> cora.Schedule:
+    """Queries times keys, of which the tiles lie with the tokens innermost."""
+    op = p.scores.name
+    s = s.pad_dim(op, "c", LANES).pad_loop(op, "c", LANES)
+    s = s.split(op, "row", ROWS, names=("whole", "r")).split(op, "c", TILE.columns, names=("ct", "column"))
+    s = s.reorder(op, "batch", "block", "ct", "group", "member", "whole", "r", "column", "d")
+    s = product(s.fuse(op, "batch", "block", "ct", name="tile"), op, "r", "column", "d", TILE)
+    s = s.compute_at(p.keys_t, op, "po").set_scope(p.keys_t, "scratch")
+    s = s.cache_read(op, queries, "po", name="q_tile")
+    s = copy_deep(s, "q_tile", *_loops(s, "q_tile"), TILE, wide=p.spec.head_size % TILE.depth == 0)
+    keys = p.keys_t.name
+    s = s.split(keys, "j", TILE.column_threads, names=("jq", "tx")).split(keys, "jq", 2, names=("jo", "jy"))
+    s = s.split(keys, "d", TILE.depth, names=("dq", "dd")).split(keys, "dd", LANES, names=("dy", "dl"))
+    s = s.reorder(keys, "dq", "jo", "jy", "dy", "tx", "dl")
+    s = s.fuse(keys, "jy", "dy", name="ty").vectorize(keys, "dl", LANES)
+    s = s.bind(keys, "ty", "threadIdx.y").bind(keys, "tx", "threadIdx.x")
+    return _grid(finish(s, op), op)
+
+
+def _rows(s: cora.Schedule, p: Program) -> cora.Schedule:
+    """Maximum and sum of each row by one warp."""
+    op = p.inverse.name
+    s = s.split(op, "row", WARPS, names=("turn", "warp"))
+    s = s.reorder(op, "batch", "block", "group", "member", "turn", "warp").fuse(
+        op, "batch", "block", name="tile"
+    )
+    s = s.compute_at(p.total, op, "warp").compute_at(p.top, op, "warp")
+    for stage in (p.total, p.top):
+        s = s.split(stage, "c", WARP, names=("step", "lane")).bind(stage, "lane", "threadIdx.x")
+    return _grid(s.bind(op, "warp", "threadIdx.y"), op)
+
+
+def _output(s: cora.Schedule, p: Program, values: str) -> cora.Schedule:
+    """Weights, computed as they are read, times values."""
+    op = p.output.name
+    s = s.split(op, "row", ROWS, names=("whole", "r")).split(op, "e", TILE.columns, names=("et", "column"))
+    s = s.reorder(op, "batch", "block", "group", "member", "et", "whole", "r", "column", "c")
+    s = s.fuse(op, "batch", "block", name="tile").fuse(op, "member", "et", name="part")
+    s = product(s, op, "r", "column", "c", TILE).peel(op, "po", last=1)
+    s = s.compute_at(p.weights, op, "po").set_scope(p.weights, "scratch")
+    s = s.cache_read(op, values, "po", name="v_tile")
+    s = copy_deep(s, p.weights.name, "row", "c", TILE, wide=True)
+    s = copy_long(s, "v_tile", *_loops(s, "v_tile"), TILE, wide=p.spec.value_size % TILE.columns == 0)
+    return _grid(finish(s, op), op, "part")
+
+
+def _element_of_rows(s: cora.Schedule, op: str) -> cora.Schedule:
+    """One number of each row, by one thread."""
+    s = s.split(op, "row", ROWS, names=("whole", "r")).reorder(
+        op, "batch", "block", "group", "member", "whole", "r"
+    )
+    return _grid(s.fuse(op, "batch", "block", name="tile").bind(op, "r", "threadIdx.x"), op)
+
+
+def _grid(s: cora.Schedule, op: str, last: str = "member") -> cora.Schedule:
+    """Tiles along x, heads along y and z."""
+    return s.bind(op, "tile", "blockIdx.x").bind(op, "group", "blockIdx.y").bind(op, last, "blockIdx.z")
+
+
+def _loops(s: cora.Schedule, stage: str) -> tuple[str, str]:
+    outer, inner = (leaf.name for leaf in s.nest(stage).leaves)
+    return outer, inner
