@@ -10,10 +10,11 @@ import cora
 from cora.kernels.attention.definition import Program
 from cora.kernels.cuda_tiles import LANES, Tile, copy_deep, copy_long, finish, product
 
-#: Rows of a block of queries (`Attention.block`) that these schedules are for.
+#: Rows of a block of queries (`Attention.block`) that suit these schedules, which take any number.
 ROWS = 64
-#: 64 queries by 64 keys, or elements of a value; a thread has 8 x 4 of them.
-TILE = Tile(rows=ROWS, columns=64, row_threads=8)
+#: Columns of a tile: 64 keys, or elements of a value. With 64 rows, a thread has 8 x 4 elements.
+COLUMNS = 64
+ROW_THREADS = 8
 WARPS = 4
 WARP = 32
 
@@ -28,22 +29,28 @@ def stored(program: Program, *, queries: str = "Q", values: str = "V") -> cora.S
     p = program
     s = cora.schedule(*p.outputs).recompute(p.weights, p.total).inline("weights_again")
     s = _output(_rows(_scores(s, p, queries), p), p, values)
-    return s if p.lse is None else _element_of_rows(s, p.lse.name)
+    return s if p.lse is None else _element_of_rows(s, p, p.lse.name)
+
+
+def _tile(p: Program) -> Tile:
+    return Tile(rows=-(-p.spec.block // ROW_THREADS) * ROW_THREADS, columns=COLUMNS, row_threads=ROW_THREADS)
 
 
 def _scores(s: cora.Schedule, p: Program, queries: str) -> cora.Schedule:
     """Queries times keys, of which the tiles lie with the tokens innermost."""
-    op = p.scores.name
+    op, tile = p.scores.name, _tile(p)
     s = s.pad_dim(op, "c", LANES).pad_loop(op, "c", LANES)
-    s = s.split(op, "row", ROWS, names=("whole", "r")).split(op, "c", TILE.columns, names=("ct", "column"))
+    s = s.split(op, "row", tile.rows, names=("whole", "r")).split(
+        op, "c", tile.columns, names=("ct", "column")
+    )
     s = s.reorder(op, "batch", "block", "ct", "group", "member", "whole", "r", "column", "d")
-    s = product(s.fuse(op, "batch", "block", "ct", name="tile"), op, "r", "column", "d", TILE)
+    s = product(s.fuse(op, "batch", "block", "ct", name="tile"), op, "r", "column", "d", tile)
     s = s.compute_at(p.keys_t, op, "po").set_scope(p.keys_t, "scratch")
     s = s.cache_read(op, queries, "po", name="q_tile")
-    s = copy_deep(s, "q_tile", *_loops(s, "q_tile"), TILE, wide=p.spec.head_size % TILE.depth == 0)
+    s = copy_deep(s, "q_tile", *_loops(s, "q_tile"), tile, wide=p.spec.head_size % tile.depth == 0)
     keys = p.keys_t.name
-    s = s.split(keys, "j", TILE.column_threads, names=("jq", "tx")).split(keys, "jq", 2, names=("jo", "jy"))
-    s = s.split(keys, "d", TILE.depth, names=("dq", "dd")).split(keys, "dd", LANES, names=("dy", "dl"))
+    s = s.split(keys, "j", tile.column_threads, names=("jq", "tx")).split(keys, "jq", 2, names=("jo", "jy"))
+    s = s.split(keys, "d", tile.depth, names=("dq", "dd")).split(keys, "dd", LANES, names=("dy", "dl"))
     s = s.reorder(keys, "dq", "jo", "jy", "dy", "tx", "dl")
     s = s.fuse(keys, "jy", "dy", name="ty").vectorize(keys, "dl", LANES)
     s = s.bind(keys, "ty", "threadIdx.y").bind(keys, "tx", "threadIdx.x")
@@ -65,19 +72,21 @@ def _rows(s: cora.Schedule, p: Program) -> cora.Schedule:
 
 def _output(s: cora.Schedule, p: Program, values: str) -> cora.Schedule:
     """Weights, computed as they are read, times values."""
-    op = p.output.name
-    s = s.split(op, "row", ROWS, names=("whole", "r")).split(op, "e", TILE.columns, names=("et", "column"))
+    op, tile = p.output.name, _tile(p)
+    s = s.split(op, "row", tile.rows, names=("whole", "r")).split(
+        op, "e", tile.columns, names=("et", "column")
+    )
     s = s.reorder(op, "batch", "block", "group", "member", "et", "whole", "r", "column", "c")
     s = s.fuse(op, "batch", "block", name="tile").fuse(op, "member", "et", name="part")
-    s = product(s, op, "r", "column", "c", TILE).peel(op, "po", last=1)
+    s = product(s, op, "r", "column", "c", tile).peel(op, "po", last=1)
     s = s.compute_at(p.weights, op, "po").set_scope(p.weights, "scratch")
     s = s.cache_read(op, values, "po", name="v_tile")
-    s = copy_deep(s, p.weights.name, "row", "c", TILE, wide=True)
-    s = copy_long(s, "v_tile", *_loops(s, "v_tile"), TILE, wide=p.spec.value_size % TILE.columns == 0)
+    s = copy_deep(s, p.weights.name, "row", "c", tile, wide=True)
+    s = copy_long(s, "v_tile", *_loops(s, "v_tile"), tile, wide=p.spec.value_size % tile.columns == 0)
     return _grid(finish(s, op), op, "part")
 
 
-def _element_of_rows(s: cora.Schedule, op: str) -> cora.Schedule:
+def _element_of_rows(s: cora.Schedule, p: Program, op: str) -> cora.Schedule:
     """One number of each row, by one thread."""
     s = s.split(op, "row", ROWS, names=("whole", "r")).reorder(
         op, "batch", "block", "group", "member", "whole", "r"

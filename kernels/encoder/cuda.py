@@ -1,35 +1,23 @@
-"""Schedules of the encoder's token-wise operators for GPUs.
+"""Schedules of the encoder's operators for GPUs.
 
 All tokens of a batch are one loop, whatever the lengths of the sequences: that is what removes the padding.
 """
 
 from __future__ import annotations
 
-import cora
-from cora.kernels.cuda_tiles import LARGE, Tile, constant, copy_deep, copy_long, finish, product
+from typing import Any
 
-#: Tokens of a block where each has a warp.
+import cora
+from cora.kernels.attention import cuda as attention
+from cora.kernels.attention.definition import Attention, define, packed_qkv
+from cora.kernels.encoder import definition
+from cora.kernels.encoder.config import LayerConfig
+from cora.kernels.gemm.cuda import tokens
+from cora.kernels.gemm.linear import linear
+
+#: Tokens of a block, where each has a warp.
 WARPS = 4
 WARP = 32
-
-
-def linear(total: cora.Tensor, result: cora.Tensor, *, tile: Tile = LARGE) -> cora.Schedule:
-    """A product with weights in tiles of tokens of the whole batch; bias, residual and activation before the stores.
-
-    All accesses are wide if the features fill whole tiles.
-    """
-    s = cora.schedule(result)
-    if result is not total:
-        s = s.inline(total)
-    op = result.name
-    wide = constant(s, op, "k") % tile.depth == 0 and constant(s, op, "n") % tile.columns == 0
-    s = s.fuse(op, "batch", "i", name="token").split(op, "token", tile.rows, names=("it", "row"))
-    s = s.split(op, "n", tile.columns, names=("jt", "column")).reorder(op, "it", "jt", "row", "column", "k")
-    s = product(s, op, "row", "column", "k", tile)
-    s = s.cache_read(op, "X", "po", name="x_tile").cache_read(op, "W", "po", name="w_tile")
-    s = copy_deep(s, "x_tile", "batch_i", "k", tile, wide=wide)
-    s = copy_long(s, "w_tile", "k", "n", tile, wide=wide)
-    return finish(s, op).bind(op, "it", "blockIdx.x").bind(op, "jt", "blockIdx.y")
 
 
 def layer_norm(average: cora.Tensor, variance: cora.Tensor, result: cora.Tensor) -> cora.Schedule:
@@ -40,3 +28,22 @@ def layer_norm(average: cora.Tensor, variance: cora.Tensor, result: cora.Tensor)
     for operator in (average, variance, result):
         s = s.split(operator, "n", WARP, names=("turn", "lane")).bind(operator, "lane", "threadIdx.x")
     return s.bind(result, "block", "blockIdx.x").bind(result, "warp", "threadIdx.y")
+
+
+def layer_schedules(config: LayerConfig) -> dict[str, cora.Schedule]:
+    """The schedule of each kernel of a layer, by its name in `LayerKernels`; weights are matrices by rows."""
+    h, f, size = config.hidden, config.inner, config.head_size
+    kind = Attention(config.heads, config.heads, size, size, size**-0.5, block=attention.ROWS)
+
+    def product(name: str, inputs: int, outputs: int, **more: Any) -> cora.Schedule:
+        return tokens(linear(inputs, outputs, bias=True, name=name, **more))
+
+    attended = define(kind, packed_qkv, name="attended")
+    return {
+        "qkv": product("qkv", h, 3 * h),
+        "attended": attention.stored(attended, queries="QKV", values="QKV"),
+        "projected": product("projected", h, h, residual=True),
+        "normed": layer_norm(*definition.layer_norm("normed", h, config.epsilon)),
+        "inner": product("inner", h, f, activation=config.activation),
+        "outer": product("outer", f, h, residual=True),
+    }

@@ -38,8 +38,8 @@ def tiled(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
     """Tiles in shared memory: 128 x 128 elements a block, whose sums end at the diagonal.
 
     Steps before the diagonal have no condition. Two kinds are `rows`: a packed upper triangle whose columns are added,
-    since a tile of it begins at another column in each row; and a unit triangle, whose diagonal reads B as well, in rows
-    that no step of the sum needs.
+    since a tile of it begins at another column in each row; and a unit triangle, whose diagonal reads B as well, in
+    rows that no step of the sum needs.
     """
     return _tiled(C, triangle, LARGE)
 

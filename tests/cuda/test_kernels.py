@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-import cora
 from cora.kernels import RECIPES
+from cora.kernels.encoder import LayerConfig
+from cora.kernels.encoder.cuda import layer_schedules
 from cora.kernels.gemm import Storage
 from cora.kernels.triangular import Triangle
 from tests.cuda.built import Built
@@ -61,6 +62,8 @@ USES: tuple[tuple[str, str, dict[str, Any], dict[str, Any], tuple[Batch, ...]], 
         _DENSE,
     ),
     ("banded", "banded_matmul", {}, {}, _BANDS),
+    ("layer_norm", "layer_norm", {"size": 40}, {}, _TOKENS),
+    ("attention", "attention", {"heads": 2, "head_size": 8}, {}, _TOKENS),
     ("tradd", "tradd", {}, {}, _TRIANGLES),
     ("trmul", "trmul", {}, {}, _TRIANGLES),
 )
@@ -77,12 +80,8 @@ def test_recipe(
     batches: tuple[Batch, ...],
     built: Built,
 ) -> None:
-    output = RECIPES[recipe].define(**definition)
-
-    def schedule(_: cora.Schedule) -> cora.Schedule:
-        return RECIPES[recipe].schedule(output, target="cuda", **choices)
-
-    case = Case(f"recipe_{name}", (output,), batches, {"cuda": schedule}, ulps=8)
+    made = RECIPES[recipe].schedule(RECIPES[recipe].define(**definition), target="cuda", **choices)
+    case = Case(f"recipe_{name}", made.outputs, batches, {"cuda": lambda _: made}, ulps=8)
     kernel = built.get(case, "cuda")
     for number in range(len(batches)):
         check(case, kernel, work_of(case, number))
@@ -91,3 +90,12 @@ def test_recipe(
 def test_every_recipe_has_a_schedule() -> None:
     for recipe in RECIPES.values():
         assert recipe.variant("cuda").summary
+
+
+@pytest.mark.parametrize("name", ["qkv", "attended", "projected", "normed", "inner", "outer"])
+def test_a_layer_of_the_encoder(name: str, built: Built) -> None:
+    made = layer_schedules(LayerConfig(hidden=32, heads=2, inner=128))[name]
+    case = Case(f"layer_{name}", made.outputs, _TOKENS[2:], {"cuda": lambda _: made}, ulps=8)
+    kernel = built.get(case, "cuda")
+    for number in range(len(case.batches)):
+        check(case, kernel, work_of(case, number))
