@@ -43,43 +43,70 @@ def product(s: cora.Schedule, op: str, row: str, column: str, over: str, tile: T
     return s.reorder(op, "po", "ry", "jx", "pm", "pv", "ri", "jg", "jv").unroll(op, "pv")
 
 
-def finish(s: cora.Schedule, op: str) -> cora.Schedule:
-    """The threads of `product`, and its stores in wide accesses where they are aligned."""
+def finish(s: cora.Schedule, op: str, *, unrolled: bool = True) -> cora.Schedule:
+    """The threads of `product`, staged ahead, and its stores in wide accesses where they are aligned.
+
+    unrolled: all steps between two barriers, not 4 of them.
+    """
+    s = s.pipeline(op, "po")
+    s = s.unroll(op, "pm") if unrolled else s
     return s.bind(op, "ry", "threadIdx.y").bind(op, "jx", "threadIdx.x").vectorize(op, "jv", LANES)
 
 
 def copy_deep(
-    s: cora.Schedule, stage: str, outer: str, inner: str, tile: Tile = LARGE, *, wide: bool
+    s: cora.Schedule, stage: str, outer: str, inner: str, across: int, tile: Tile = LARGE, *, wide: bool
 ) -> cora.Schedule:
-    """The copy of an operand of which a row in memory, along `inner`, holds the tile's depth; `outer` is along the rows
-    or columns of the tile. wide: rows begin at multiples of 4 elements."""
+    """The copy of an operand of which a row in memory, along `inner`, holds the tile's depth.
+
+    outer: along the rows or columns of the tile, of which there are `across`. wide: rows begin at multiples of 4
+    elements.
+    """
     ty, tx = tile.row_threads, tile.column_threads
-    if not wide:
-        s = s.split(stage, inner, tx, names=("iq", "tx")).split(stage, outer, ty, names=("oq", "ty"))
-        return s.bind(stage, "ty", "threadIdx.y").bind(stage, "tx", "threadIdx.x")
-    across = tile.depth // LANES
-    s = s.split(stage, inner, tile.depth, names=("iq", "id")).split(stage, "id", LANES, names=("px", "pv"))
-    s = s.split(stage, outer, ty * tx // across, names=("oq", "orow"))
-    s = s.split(stage, "orow", tx // across, names=("ty", "ox")).reorder(
-        stage, "oq", "iq", "ty", "ox", "px", "pv"
-    )
-    s = s.fuse(stage, "ox", "px", name="tx")
-    s = s.vectorize(stage, "pv", LANES)
-    return s.bind(stage, "ty", "threadIdx.y").bind(stage, "tx", "threadIdx.x")
+    s = _covered(_covered(s, stage, outer, across, "ow"), stage, inner, tile.depth, "iw")
+    if wide:
+        vectors = tile.depth // LANES
+        s = s.split(stage, "iw", LANES, names=("px", "pv"))
+        s = s.split(stage, "ow", ty * tx // vectors, names=("oq", "orow"))
+        s = s.split(stage, "orow", tx // vectors, names=("ty", "ox"))
+        s = s.reorder(stage, "ow_part", "iw_part", "oq", "ty", "ox", "px", "pv")
+        s = s.fuse(stage, "ox", "px", name="tx").vectorize(stage, "pv", LANES)
+    else:
+        s = s.split(stage, "ow", ty, names=("oq", "ty")).split(stage, "iw", tx, names=("iq", "tx"))
+    return _staged(s, stage)
 
 
 def copy_long(
-    s: cora.Schedule, stage: str, outer: str, inner: str, tile: Tile = LARGE, *, wide: bool
+    s: cora.Schedule, stage: str, outer: str, inner: str, across: int, tile: Tile = LARGE, *, wide: bool
 ) -> cora.Schedule:
-    """The copy of an operand of which a row in memory, along `inner`, is a row or column of the tile; `outer` is along
-    its depth. wide: rows begin at multiples of 4 elements."""
-    ty, tx = tile.row_threads, tile.column_threads
-    s = s.split(stage, outer, ty, names=("oq", "ty"))
-    if not wide:
-        s = s.split(stage, inner, tx, names=("iq", "tx"))
-        return s.bind(stage, "ty", "threadIdx.y").bind(stage, "tx", "threadIdx.x")
-    s = s.split(stage, inner, LANES, names=("iv", "jv")).split(stage, "iv", tx, names=("iq", "tx"))
-    s = s.vectorize(stage, "jv", LANES)
+    """The copy of an operand of which a row in memory, along `inner`, is a row or column of the tile.
+
+    outer: along its depth. across: elements of the row. wide: rows begin at multiples of 4 elements.
+    """
+    s = _covered(_covered(s, stage, inner, across, "iw"), stage, outer, tile.depth, "ow")
+    s = s.split(stage, "ow", tile.row_threads, names=("oq", "ty"))
+    if wide:
+        s = s.split(stage, "iw", LANES, names=("iv", "jv")).vectorize(stage, "jv", LANES)
+        s = s.split(stage, "iv", tile.column_threads, names=("iq", "tx"))
+    else:
+        s = s.split(stage, "iw", tile.column_threads, names=("iq", "tx"))
+    return _staged(s, stage)
+
+
+def _covered(s: cora.Schedule, stage: str, loop: str, size: int, name: str) -> cora.Schedule:
+    """A loop that runs over the tile whatever is left of it, guarded, so that loops inside have constant extents.
+
+    Where more than the tile is copied, there are several parts.
+    """
+    (leaf,) = (leaf for leaf in s.nest(stage).leaves if leaf.name == loop)
+    fits = leaf.largest is not None and leaf.largest <= size
+    return s.split(stage, loop, size, names=(f"{name}_part", name), tail="cover" if fits else "guard")
+
+
+def _staged(s: cora.Schedule, stage: str) -> cora.Schedule:
+    names = [leaf.name for leaf in s.nest(stage).leaves]
+    for loop in ("oq", "iq"):
+        if loop in names:
+            s = s.unroll(stage, loop)
     return s.bind(stage, "ty", "threadIdx.y").bind(stage, "tx", "threadIdx.x")
 
 

@@ -24,8 +24,10 @@ from cora.ir.expr import (
 )
 from cora.ir.stmt import (
     Alloc,
+    AwaitCopies,
     Barrier,
     Block,
+    CopyAsync,
     For,
     If,
     Let,
@@ -103,6 +105,10 @@ def show_stmt(s: Stmt, indent: int = 0) -> str:
             return f"{pad}{buffer.name}[{offset}] = {value}"
         case Barrier():
             return f"{pad}barrier"
+        case CopyAsync(buffer=buffer, offset=offset, source=source):
+            return f"{pad}{buffer.name}[{offset}] = copy of {source}"
+        case AwaitCopies():
+            return f"{pad}await copies"
         case ThreadReduce(op=op, buffer=buffer, threads=threads):
             return f"{pad}{buffer.name}[:] = {op} over {threads} threads"
         case Tile():

@@ -4,7 +4,7 @@ Grammar:
 
     stmt := For(var, begin, end, kind, body) | Let(var, value, body) | If(cond, then, other)
           | Block(stmts) | Alloc(buffer, body) | Store(buffer, offset, value) | Tile(rows, columns, depth, ...)
-          | Barrier() | ThreadReduce(op, buffer, ...)
+          | Barrier() | ThreadReduce(op, buffer, ...) | CopyAsync(buffer, offset, source) | AwaitCopies()
 
 Meaning: sequential, except that the iterations of a PARALLEL loop may run in any order and at once, and the
 iterations of a VECTOR loop run in lock step, one per lane: each statement in it runs for all lanes before the next
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, TypeAlias
 
-from cora.ir.expr import ZERO, Expr, Node, ReduceOp, Size, Var
+from cora.ir.expr import ZERO, Expr, Node, Read, ReduceOp, Size, Var
 
 Scope = Literal["input", "output", "table", "workspace", "local", "shared"]
 
@@ -31,6 +31,7 @@ class LoopKind(Enum):
     PARALLEL = "parallel"
     VECTOR = "vectorize"
     UNROLL = "unroll"
+    PIPELINE = "pipeline"
     BLOCK_X = "blockIdx.x"
     BLOCK_Y = "blockIdx.y"
     BLOCK_Z = "blockIdx.z"
@@ -188,7 +189,26 @@ class ThreadReduce(Node):
     threads: int
 
 
-Stmt: TypeAlias = For | Let | If | Block | Alloc | Store | Tile | Barrier | ThreadReduce
+@dataclass(frozen=True, slots=True, eq=False)
+class CopyAsync(Node):
+    """`buffer[offset] = source`, some time before the next AwaitCopies of the same thread is over. GPUs only.
+
+    buffer is shared; source reads an element of the same type from memory.
+    """
+
+    buffer: Buffer
+    offset: Expr
+    source: Read
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AwaitCopies(Node):
+    """The thread waits until its own asynchronous copies are done; others see them after a barrier. GPUs only."""
+
+
+Stmt: TypeAlias = (
+    For | Let | If | Block | Alloc | Store | Tile | Barrier | ThreadReduce | CopyAsync | AwaitCopies
+)
 
 NOTHING = Block(())
 
@@ -226,7 +246,11 @@ def map_stmt(s: Stmt, on_stmt: Callable[[Stmt], Stmt], on_expr: Callable[[Expr],
             return Alloc(buffer, on_stmt(body))
         case Store(buffer=buffer, offset=offset, value=value):
             return Store(buffer, on_expr(offset), on_expr(value))
-        case Barrier() | ThreadReduce():
+        case CopyAsync(buffer=buffer, offset=offset, source=source):
+            read = on_expr(source)
+            assert isinstance(read, Read)
+            return CopyAsync(buffer, on_expr(offset), read)
+        case Barrier() | ThreadReduce() | AwaitCopies():
             return s
         case Tile():
             return Tile(

@@ -12,6 +12,7 @@
     contracted   products that are added become fused multiply-adds                                contract
     hoisted      table reads move out of loops                                                     hoist
     lowered      guarded innermost loops are cut into a full part and a tail                     tails
+                 on a GPU: shared memory is filled one iteration ahead, where a step asks for it  double_buffer
 
 Ordering restrictions: tables after loops, because the identities of the uninterpreted functions are applied to
 whole offsets; hoist after tables, because what moves is a read; tails after hoist, because a bound must not
@@ -31,6 +32,7 @@ from cora.ir.visit import free_vars, walk
 from cora.lower.access import check_accesses, violations
 from cora.lower.body import make_loops
 from cora.lower.contract import contract
+from cora.lower.double_buffer import double_buffer
 from cora.lower.flatten import Place, place_of
 from cora.lower.guards import Guards
 from cora.lower.hfuse import Merge, check_group, side_by_side
@@ -80,7 +82,8 @@ def lower(schedule: Schedule, settings: Settings, name: str = "kernel", *, gpu: 
     contracted = contract(read)
     hoisted = hoist(contracted) if state.hoist else contracted
     masked = frozenset(leaf.var for nest in schedule.nests for leaf in nest.leaves if leaf.masked)
-    lowered = hoisted if gpu else cut_tails(hoisted, masked)  # threads are masked, they have no tails
+    # threads are masked, they have no tails
+    lowered = double_buffer(hoisted) if gpu else cut_tails(hoisted, masked)
     stored = [b for b in work.buffers.values() if b.scope not in ("shared", "local")]
     kernel = _function(name, lowered, stored, work.tables)
     check = _check_function(f"{name}_check", work)

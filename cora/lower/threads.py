@@ -43,6 +43,12 @@ def check_device(nests: Sequence[LoopNest], gpu: bool) -> None:
                     f"build: loop '{bound[0].name}' of '{nest.tensor.name}' is bound to {bound[0].kind.value}, which "
                     "is for target 'cuda'; this is a CPU"
                 )
+            ahead = [leaf.name for leaf in nest.leaves if leaf.kind is LoopKind.PIPELINE]
+            if ahead:
+                raise ScheduleError(
+                    f"build: loop '{ahead[0]}' of '{nest.tensor.name}' is pipelined, which is for target 'cuda'; this "
+                    "is a CPU"
+                )
             continue
         for leaf in nest.leaves:
             if leaf.kind is LoopKind.PARALLEL:
@@ -158,7 +164,11 @@ def with_barriers(stages: Sequence[Stage], consumer: LoopNest) -> Stmt:
     pending: set[str] = set()
     for nest, stmt in stages:
         shared = _shared_by_threads(nest, consumer) and (nest.scratch or not is_element(nest))
-        if shared and not done and any(leaf.kind is LoopKind.SERIAL for leaf in nest.around):
+        if (
+            shared
+            and not done
+            and any(leaf.kind in (LoopKind.SERIAL, LoopKind.PIPELINE) for leaf in nest.around)
+        ):
             done.append(Barrier())
         if pending & {access.tensor.name for access in accesses_of(nest.tensor)}:
             done.append(Barrier())

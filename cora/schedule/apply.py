@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cora.schedule.bind_steps import bind
+from cora.schedule.bind_steps import bind, pipeline
 from cora.schedule.factor_steps import rfactor
 from cora.schedule.loop_steps import fuse, peel, reorder, split, split_parts
 from cora.schedule.mark_steps import parallel, remap, unroll, vectorize
@@ -28,6 +28,7 @@ from cora.schedule.steps import (
     PadLoop,
     Parallel,
     Peel,
+    Pipeline,
     Recompute,
     Remap,
     Reorder,
@@ -79,6 +80,8 @@ def apply(step: Step, state: State) -> State:
             return state.with_nest(tensorize(step, state.nest(step.op, "tensorize")))
         case Bind():
             return state.with_nest(bind(step, state.nest(step.op, "bind")))
+        case Pipeline():
+            return pipeline(step, state)
         case RFactor():
             return rfactor(step, state)
         case SplitOp():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cora.errors import ScheduleError
-from cora.ir.bounds import grows, shrinks
+from cora.ir.bounds import bounds, grows, shrinks
 from cora.ir.expr import ONE, TRUE, ZERO, Const, Dim, Expr, Var, binary, ceildiv
 from cora.ir.simplify import Simplifier, simplify
 from cora.ir.ufun import fusion_maps, maximum_over, scan
@@ -45,6 +45,15 @@ def split(step: Split, nest: LoopNest) -> LoopNest:
             return _peeled(nest, place, (outer, count), inner, factor)
         case "shifted":
             return _shifted(nest, place, (outer, count), inner, factor)
+        case "cover":
+            known = [n for n in (nest.leaves[place].largest, bounds(extent)[1]) if n is not None]
+            if not known or min(known) > factor:
+                raise ScheduleError(
+                    f"split of '{step.loop}': tail 'cover' is one part of {factor} iterations; '{step.loop}' runs to "
+                    f"{extent}, which may be more"
+                )
+            result = _two_loops(nest, place, (outer, ONE), (inner, Const(factor)), outer * factor + inner)
+            return result.under(outer * factor + inner < extent, outer, inner).check_order("split")
     raise ScheduleError(f"split of '{step.loop}': tail must be one of {', '.join(TAILS)}; got {step.tail!r}")
 
 

@@ -29,6 +29,7 @@ from cora.schedule.steps import (
     PadLoop,
     Parallel,
     Peel,
+    Pipeline,
     Recompute,
     Remap,
     Reorder,
@@ -243,6 +244,10 @@ class Schedule:
     ) -> Schedule:
         """Run a loop on the blocks of a GPU's grid or the threads of a block. See steps.Bind."""
         return self.then(Bind(_tensor(op), _loop(loop), axis))
+
+    def pipeline(self, op: TensorRef, loop: LoopRef) -> Schedule:
+        """Stage in shared memory what the next iteration of a loop reads while one runs. See steps.Pipeline."""
+        return self.then(Pipeline(_tensor(op), _loop(loop)))
 
     def rfactor(
         self,

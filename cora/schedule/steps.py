@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from cora.errors import UserError
 
-Tail: TypeAlias = Literal["guard", "mask", "peel", "balanced", "anchored", "shifted"]
+Tail: TypeAlias = Literal["guard", "mask", "peel", "balanced", "anchored", "shifted", "cover"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,7 @@ class Split:
     "anchored": the short part comes first (as triangles want): `0 <= outer*factor + inner - missing`.
     "shifted": the last part moves back over its neighbour, so that it is full: min(outer*factor, E - factor) + inner;
     guarded where E < factor. Not for reductions, nor for what adds to a stored value, nor in parallel.
+    "cover": one part that covers the range, under its condition: E never exceeds `factor` (what remains of a tile).
     """
 
     op: str
@@ -419,6 +420,21 @@ class Bind:
     axis: Literal["blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z"]
 
 
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Copy what an iteration of `loop` reads, of what is staged there in shared memory, while the one before runs.
+
+    before: for k: barrier; copy(k); barrier; use(k)
+    after:  copy(0);  for k: wait for the copy; barrier; begin copy(k + 1); use(k)
+
+    The staged memory is there twice. Plain copies are asynchronous; what is computed there is computed one iteration
+    early. For GPUs; other loops of the iteration must not wait for one another.
+    """
+
+    op: str
+    loop: str
+
+
 TAILS: tuple[str, ...] = get_args(Tail)
 
 Step: TypeAlias = (
@@ -449,6 +465,7 @@ Step: TypeAlias = (
     | FuseDims
     | HoistLoads
     | Bind
+    | Pipeline
 )
 
 _BY_NAME = {kind.__name__: kind for kind in get_args(Step)}

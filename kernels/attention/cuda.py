@@ -40,21 +40,32 @@ def _scores(s: cora.Schedule, p: Program, queries: str) -> cora.Schedule:
     """Queries times keys, of which the tiles lie with the tokens innermost."""
     op, tile = p.scores.name, _tile(p)
     s = s.pad_dim(op, "c", LANES).pad_loop(op, "c", LANES)
-    s = s.split(op, "row", tile.rows, names=("whole", "r")).split(
+    s = s.split(op, "row", tile.rows, names=("whole", "r"), tail="cover").split(
         op, "c", tile.columns, names=("ct", "column")
     )
     s = s.reorder(op, "batch", "block", "ct", "group", "member", "whole", "r", "column", "d")
     s = product(s.fuse(op, "batch", "block", "ct", name="tile"), op, "r", "column", "d", tile)
     s = s.compute_at(p.keys_t, op, "po").set_scope(p.keys_t, "scratch")
     s = s.cache_read(op, queries, "po", name="q_tile")
-    s = copy_deep(s, "q_tile", *_loops(s, "q_tile"), tile, wide=p.spec.head_size % tile.depth == 0)
-    keys = p.keys_t.name
-    s = s.split(keys, "j", tile.column_threads, names=("jq", "tx")).split(keys, "jq", 2, names=("jo", "jy"))
-    s = s.split(keys, "d", tile.depth, names=("dq", "dd")).split(keys, "dd", LANES, names=("dy", "dl"))
-    s = s.reorder(keys, "dq", "jo", "jy", "dy", "tx", "dl")
-    s = s.fuse(keys, "jy", "dy", name="ty").vectorize(keys, "dl", LANES)
-    s = s.bind(keys, "ty", "threadIdx.y").bind(keys, "tx", "threadIdx.x")
-    return _grid(finish(s, op), op)
+    s = copy_deep(s, "q_tile", *_loops(s, "q_tile"), tile.rows, tile, wide=p.spec.head_size % tile.depth == 0)
+    return _grid(finish(_keys(s, p.keys_t.name, tile), op), op)
+
+
+def _keys(s: cora.Schedule, op: str, tile: Tile) -> cora.Schedule:
+    """Keys as they are read, four elements of a token by one thread; threads side by side write side by side."""
+    s = s.split(op, "j", tile.columns, names=("jw", "jj"), tail="cover")
+    s = s.split(op, "jj", 2 * tile.column_threads, names=("jo", "jp"))
+    s = s.split(op, "jp", tile.column_threads, names=("jy", "tx"))
+    s = s.split(op, "d", tile.depth, names=("dw", "dd"), tail="cover").split(
+        op, "dd", LANES, names=("dy", "dl")
+    )
+    s = (
+        s.reorder(op, "dw", "jw", "jo", "jy", "dy", "tx", "dl")
+        .fuse(op, "jy", "dy", name="ty")
+        .unroll(op, "jo")
+    )
+    s = s.vectorize(op, "dl", LANES)
+    return s.bind(op, "ty", "threadIdx.y").bind(op, "tx", "threadIdx.x")
 
 
 def _rows(s: cora.Schedule, p: Program) -> cora.Schedule:
@@ -73,7 +84,7 @@ def _rows(s: cora.Schedule, p: Program) -> cora.Schedule:
 def _output(s: cora.Schedule, p: Program, values: str) -> cora.Schedule:
     """Weights, computed as they are read, times values."""
     op, tile = p.output.name, _tile(p)
-    s = s.split(op, "row", tile.rows, names=("whole", "r")).split(
+    s = s.split(op, "row", tile.rows, names=("whole", "r"), tail="cover").split(
         op, "e", tile.columns, names=("et", "column")
     )
     s = s.reorder(op, "batch", "block", "group", "member", "et", "whole", "r", "column", "c")
@@ -81,14 +92,16 @@ def _output(s: cora.Schedule, p: Program, values: str) -> cora.Schedule:
     s = product(s, op, "r", "column", "c", tile).peel(op, "po", last=1)
     s = s.compute_at(p.weights, op, "po").set_scope(p.weights, "scratch")
     s = s.cache_read(op, values, "po", name="v_tile")
-    s = copy_deep(s, p.weights.name, "row", "c", tile, wide=True)
-    s = copy_long(s, "v_tile", *_loops(s, "v_tile"), tile, wide=p.spec.value_size % tile.columns == 0)
+    s = copy_deep(s, p.weights.name, "row", "c", tile.rows, tile, wide=True)
+    s = copy_long(
+        s, "v_tile", *_loops(s, "v_tile"), tile.columns, tile, wide=p.spec.value_size % tile.columns == 0
+    )
     return _grid(finish(s, op), op, "part")
 
 
 def _element_of_rows(s: cora.Schedule, p: Program, op: str) -> cora.Schedule:
     """One number of each row, by one thread."""
-    s = s.split(op, "row", ROWS, names=("whole", "r")).reorder(
+    s = s.split(op, "row", ROWS, names=("whole", "r"), tail="cover").reorder(
         op, "batch", "block", "group", "member", "whole", "r"
     )
     return _grid(s.fuse(op, "batch", "block", name="tile").bind(op, "r", "threadIdx.x"), op)

@@ -14,10 +14,10 @@ def tiles(C: cora.Tensor, *, storage: Storage = PACKED) -> cora.Schedule:
     s = storage.applied(cora.schedule(C))
     s = s.split(C, "i", LARGE.rows, names=("it", "row")).split(C, "j", LARGE.columns, names=("jt", "column"))
     s = s.reorder(C, "batch", "it", "jt", "row", "column", "p").fuse(C, "batch", "it", "jt", name="tile")
-    s = product(s, C.name, "row", "column", "p")
+    s = product(s, C.name, "row", "column", "p").peel(C, "po", last=1)  # full steps have no condition
     s = s.cache_read(C, "A", "po", name="a_tile").cache_read(C, "B", "po", name="b_tile")
-    s = copy_deep(s, "a_tile", "i", "p", wide=False)
-    s = copy_long(s, "b_tile", "p", "j", wide=False)
+    s = copy_deep(s, "a_tile", "i", "p", LARGE.rows, wide=False)
+    s = copy_long(s, "b_tile", "p", "j", LARGE.columns, wide=False)
     return finish(s, C.name).bind(C, "tile", "blockIdx.x")
 
 
@@ -30,6 +30,6 @@ def tokens(Y: cora.Tensor) -> cora.Schedule:
     )
     s = product(s.reorder(Y, "it", "jt", "row", "column", "p"), Y.name, "row", "column", "p")
     s = s.cache_read(Y, "X", "po", name="a_tile").cache_read(Y, "W", "po", name="b_tile")
-    s = copy_deep(s, "a_tile", "batch_pos", "p", wide=wide)
-    s = copy_long(s, "b_tile", "p", "j", wide=wide)
+    s = copy_deep(s, "a_tile", "batch_pos", "p", LARGE.rows, wide=wide)
+    s = copy_long(s, "b_tile", "p", "j", LARGE.columns, wide=wide)
     return finish(s, Y.name).bind(Y, "it", "blockIdx.x").bind(Y, "jt", "blockIdx.y")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import cora
-from cora.kernels.cuda_tiles import LARGE, SMALL, Tile, copy_deep, copy_long, finish, product
+from cora.kernels.cuda_tiles import SMALL, Tile, copy_deep, copy_long, finish, product
 from cora.kernels.triangular.trmm import Triangle
 
 LOWER = Triangle()
+#: 8 x 4 elements a thread: the conditions near the diagonal take registers as well.
+TRIANGLE = Tile(rows=128, columns=64)
 THREADS = 128
 LANES = 4
 COLUMNS = 32
@@ -35,17 +37,17 @@ def rows(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
 
 
 def tiled(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
-    """Tiles in shared memory: 128 x 128 elements a block, whose sums end at the diagonal.
+    """Tiles in shared memory: 128 x 64 elements a block, whose sums end at the diagonal.
 
     Steps before the diagonal have no condition. Two kinds are `rows`: a packed upper triangle whose columns are added,
     since a tile of it begins at another column in each row; and a unit triangle, whose diagonal reads B as well, in
     rows that no step of the sum needs.
     """
-    return _tiled(C, triangle, LARGE)
+    return _tiled(C, triangle, TRIANGLE)
 
 
 def tiled_small(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
-    """`tiled` with 64 x 64 elements a block: four times the blocks, for a small triangle."""
+    """`tiled` with 64 x 64 elements a block: twice the blocks, for a small triangle."""
     return _tiled(C, triangle, SMALL)
 
 
@@ -63,18 +65,19 @@ def _tiled(C: cora.Tensor, triangle: Triangle, tile: Tile) -> cora.Schedule:
     )
     a, b = ("T", "B") if left else ("B", "T")
     s = s.cache_read(C, a, "po", name="a_tile").cache_read(C, b, "po", name="b_tile")
-    return finish(_copied(s, triangle, tile), C.name)
+    return finish(_copied(s, triangle, tile), C.name, unrolled=False)
 
 
 def _copied(s: cora.Schedule, triangle: Triangle, tile: Tile) -> cora.Schedule:
     """The copies of both operands; rows of run-time sizes begin anywhere, so they are copied one by one."""
     left = triangle.side == "left"
     own, other = ("a_tile", "b_tile") if left else ("b_tile", "a_tile")
+    size, size_of_other = (tile.rows, tile.columns) if left else (tile.columns, tile.rows)
     if left != triangle.transposed:  # rows of T lie along the depth
-        s = copy_deep(s, own, "row", "column", tile, wide=False)
+        s = copy_deep(s, own, "row", "column", size, tile, wide=False)
     else:
-        s = copy_long(s, own, "row", "column", tile, wide=False)
+        s = copy_long(s, own, "row", "column", size, tile, wide=False)
     if triangle.transposed and triangle.storage == "dense":
         s = s.reorder_dims(own, "column", "row")
     copy = copy_long if left else copy_deep
-    return copy(s, other, "x", "y", tile, wide=False)
+    return copy(s, other, "x", "y", size_of_other, tile, wide=False)

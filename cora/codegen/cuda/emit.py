@@ -17,7 +17,7 @@ from cora.codegen.cuda.expr import Context, Value, bound, evaluate, find, memory
 from cora.codegen.cuda.launches import AXIS_VARS, Launch
 from cora.codegen.cuda.reduce import emit_thread_reduce
 from cora.codegen.cuda.scope import CudaScope
-from cora.codegen.cuda.vector import VectorCopy, VectorLoop, as_vectors
+from cora.codegen.cuda.vector import VectorCopy, VectorLoop, WideCopy, as_vectors, as_wide_copy
 from cora.codegen.nodes import Tir, TirBuffer, TirStmt, const, int_value
 from cora.codegen.scope import Names
 from cora.errors import InternalError
@@ -27,9 +27,11 @@ from cora.ir.stmt import (
     BLOCK_AXES,
     THREAD_AXES,
     Alloc,
+    AwaitCopies,
     Barrier,
     Block,
     Buffer,
+    CopyAsync,
     For,
     If,
     Let,
@@ -48,8 +50,6 @@ _DEVICE_KERNEL: Final = 2
 _ANY_LENGTH: Final = 2**30
 #: Loops over the elements of local arrays are unrolled up to this many iterations, so that those stay in registers.
 _MAX_UNROLL: Final = 64
-#: Blocks of so many threads are compiled for 128 registers a thread, since the compiler's own choice may exceed that.
-_LARGE_BLOCKS: Final = range(192, 257)
 
 
 def emit(launch: Launch, target: object, index: str) -> tvm.tirx.PrimFunc:
@@ -74,7 +74,7 @@ def emit(launch: Launch, target: object, index: str) -> tvm.tirx.PrimFunc:
         values[var] = Value(place, index, nonneg=True)
     context = Context(scope, index, values, buffers)
     _stmt(context, launch.body, launch, axes)
-    body = _in_axes(_bounded(scope.stmt(), launch), launch, axes)
+    body = _in_axes(scope.stmt(), launch, axes)
     attrs = tvm.ir.make_node(
         "ir.DictAttrs",
         **{
@@ -112,13 +112,6 @@ def _in_axes(body: TirStmt, launch: Launch, axes: dict[LoopKind, Tir]) -> TirStm
     return body
 
 
-def _bounded(body: TirStmt, launch: Launch) -> TirStmt:
-    """`body` compiled so that two large blocks fit on a multiprocessor: one computes while the other waits."""
-    if launch.threads not in _LARGE_BLOCKS:
-        return body
-    return T.AttrStmt(const(0, "int32"), "tirx.launch_bounds_min_blocks_per_sm", const(2, "int32"), body)
-
-
 def _stmt(c: Context, s: Stmt, launch: Launch, axes: dict[LoopKind, Tir]) -> None:
     match s:
         case Block(stmts=stmts):
@@ -149,10 +142,17 @@ def _stmt(c: Context, s: Stmt, launch: Launch, axes: dict[LoopKind, Tir]) -> Non
             c.scope.add(block.scope.stmt())
         case For():
             vectors = as_vectors(s, c.definitions)
-            if vectors is None:
-                _loop(c, s, launch, axes)
-            else:
+            copy = as_wide_copy(s, c.definitions)
+            if vectors is not None:
                 _vectors(c, s, vectors, launch, axes)
+            elif copy is not None:
+                _wide_copy(c, s, copy, launch, axes)
+            else:
+                _loop(c, s, launch, axes)
+        case CopyAsync(buffer=buffer, offset=offset, source=source):
+            _copy_async(c, (buffer, offset), (source.buffer, source.offset), 1)
+        case AwaitCopies():
+            c.scope.add(T.Evaluate(T.call_extern("int32", "cora_await_copies")))
         case Barrier():
             c.scope.add(T.Evaluate(T.op.tvm_storage_sync("shared")))
         case ThreadReduce(buffer=buffer):
@@ -207,6 +207,27 @@ def _vectors(c: Context, s: For, vectors: VectorLoop, launch: Launch, axes: dict
     _loop(single, s, launch, axes)
     test = evaluate(c, vectors.whole).tir
     c.scope.add(T.IfThenElse(test, inner.scope.stmt(), single.scope.stmt()))
+
+
+def _wide_copy(c: Context, s: For, copy: WideCopy, launch: Launch, axes: dict[LoopKind, Tir]) -> None:
+    """A copy of all lanes at once where its condition holds for all of them, else lane by lane."""
+    wide = c.child()
+    _copy_async(wide, copy.to, copy.source, copy.lanes)
+    if copy.whole == TRUE:
+        c.scope.add(wide.scope.stmt())
+        return
+    single = c.child()
+    _loop(single, s, launch, axes)
+    test = evaluate(c, copy.whole).tir
+    c.scope.add(T.IfThenElse(test, wide.scope.stmt(), single.scope.stmt()))
+
+
+def _copy_async(c: Context, to: tuple[Buffer, Expr], source: tuple[Buffer, Expr], lanes: int) -> None:
+    def address(buffer: Buffer, offset: Expr) -> Tir:
+        return T.address_of(T.BufferLoad(find(c, buffer), [evaluate(c, offset).tir]))
+
+    name = f"cora_copy_async_{lanes * dtypes.itemsize(to[0].dtype)}"
+    c.scope.add(T.Evaluate(T.call_extern("int32", name, address(*to), address(*source))))
 
 
 def _lanes_at(c: Context, copy: VectorCopy, lanes: int) -> Tir:

@@ -60,6 +60,19 @@ CORA_DEVICE unsigned short cora_to_bfloat16(float x) {
   return x == x ? (bits + ((bits >> 16 & 1) + 0x7fff)) >> 16 : bits >> 16 | 0x40;
 }
 
+// copies to shared memory that go on by themselves, until the thread waits for all of its own
+CORA_DEVICE unsigned cora_shared(void* p) { return (unsigned)__cvta_generic_to_shared(p); }
+CORA_DEVICE void cora_copy_async_4(void* to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(cora_shared(to)), "l"(from) : "memory");
+}
+CORA_DEVICE void cora_copy_async_8(void* to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" :: "r"(cora_shared(to)), "l"(from) : "memory");
+}
+CORA_DEVICE void cora_copy_async_16(void* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(cora_shared(to)), "l"(from) : "memory");
+}
+CORA_DEVICE void cora_await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 template <class T> CORA_DEVICE T cora_floordiv(T a, T b) {
   if (b == 0) return 0;
   if (b == -1) return (T)(0ull - (unsigned long long)a);

@@ -15,7 +15,7 @@ from cora.ir import dtypes
 from cora.ir.expr import TRUE, Binary, Const, Expr, Read, Select, Var, conjunction
 from cora.ir.poly import linear_in, polynomial
 from cora.ir.simplify import simplify
-from cora.ir.stmt import Buffer, For, If, LoopKind, Stmt, Store
+from cora.ir.stmt import Buffer, CopyAsync, For, If, LoopKind, Stmt, Store
 from cora.ir.visit import children, free_vars, substitute, transform
 
 #: Bytes of an access, and the types of which TVM prints such accesses.
@@ -75,15 +75,50 @@ def as_vectors(loop: For, definitions: Mapping[Expr, Expr]) -> VectorLoop | None
         return Read(loads[e].local, loop.var) if e in loads else None
 
     out = Buffer(f"{store.buffer.name}_out", store.buffer.dtype, Const(lanes), "local")
-    every = [simplify(substitute(condition, {loop.var: Const(lane)})) for lane in range(lanes)]
     return VectorLoop(
         lanes,
         loop.var,
-        TRUE if condition == TRUE else conjunction(list(dict.fromkeys(every))),
+        _for_all_lanes(condition, loop.var, lanes),
         tuple(loads.values()),
         Store(out, loop.var, transform(store.value, rule)),
         VectorCopy(store.buffer, place, out),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class WideCopy:
+    """`lanes` adjacent elements copied at once, where `whole` holds: a buffer and an offset each."""
+
+    lanes: int
+    whole: Expr
+    to: tuple[Buffer, Expr]
+    source: tuple[Buffer, Expr]
+
+
+def as_wide_copy(loop: For, definitions: Mapping[Expr, Expr]) -> WideCopy | None:
+    """`loop` over the lanes of an asynchronous copy as one copy; None where it cannot be one."""
+    match loop.end, loop.body:
+        case Const(value=int(lanes)), CopyAsync() as copy:
+            condition: Expr = TRUE
+        case Const(value=int(lanes)), If(cond=cond, then=CopyAsync() as copy, other=None):
+            condition = cond
+        case _:
+            return None
+    if loop.kind is not LoopKind.VECTOR:
+        return None
+    to = _aligned(copy.buffer, copy.offset, loop.var, lanes, definitions)
+    source = _aligned(copy.source.buffer, copy.source.offset, loop.var, lanes, definitions)
+    if to is None or source is None:
+        return None
+    whole = _for_all_lanes(condition, loop.var, lanes)
+    return WideCopy(lanes, whole, (copy.buffer, to), (copy.source.buffer, source))
+
+
+def _for_all_lanes(condition: Expr, var: Var, lanes: int) -> Expr:
+    if condition == TRUE:
+        return TRUE
+    every = [simplify(substitute(condition, {var: Const(lane)})) for lane in range(lanes)]
+    return conjunction(list(dict.fromkeys(every)))
 
 
 def _always(e: Expr) -> Iterator[Read]:

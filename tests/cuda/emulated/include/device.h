@@ -53,6 +53,10 @@ inline unsigned __float_as_uint(float x) { return unsigned(emulator::bits_of(x))
 inline float ptx_max_nan(float a, float b) { return a != a || b != b ? CUDART_NAN_F : a > b ? a : b; }
 inline float ptx_min_nan(float a, float b) { return a != a || b != b ? CUDART_NAN_F : a < b ? a : b; }
 
+inline void ptx_copy_async(void* to, const void* from, int bytes) { emulator::copy_async(to, from, size_t(bytes)); }
+inline void ptx_await_copies() { emulator::finish_copies(); }
+inline size_t __cvta_generic_to_shared(const void* p) { return size_t(p); }
+
 // vectors, aligned as on the device so that unaligned accesses fault where the compiler uses aligned instructions
 struct alignas(8) float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
