@@ -3,7 +3,8 @@
 Everything about a block of queries happens while its scores are in the cache: the scores, in tiles of micro-kernels;
 maximum, exponentials and sum of each row, in lanes; the weighted sums of values, in tiles again. Keys are transposed
 once for each sequence and head, just before, into panels that the tiles read from end to end. Every worker has scratch
-memory for one block and one head, so nothing of the size of the scores is stored. Sequences are shared among the workers by cost.
+memory for one block and one head, so nothing of the size of the scores is stored. Sequences are shared among the
+workers by cost.
 """
 
 from __future__ import annotations
