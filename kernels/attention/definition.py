@@ -211,7 +211,7 @@ def define(
     total = cora.compute("total", around, cora.sum(weights[(*around, c)], over=c))
     sum_ = total[tuple(around)]
     inverse = cora.compute("inverse", around, cora.where(cora.equal(sum_, 0.0), 0.0, 1.0 / sum_))
-    factor = inverse[tuple(around)]
+    factor: Any = inverse[tuple(around)]
     lse = None
     if spec.lse:
         largest = shift * spec.scale if plain else shift
