@@ -99,6 +99,9 @@ PROGRAMS: Mapping[str, Callable[[], Program]] = {
     "trmm_packed": lambda: recipe("trmm", storage="packed"),
     "trmm_small": lambda: recipe("trmm", "tiled_small"),
     "linear": projection,
+    "linear_float16": lambda: recipe(
+        "linear", "tensor_cores", features_in=WIDTH, features_out=WIDTH, bias=True, dtype="float16"
+    ),
     "vgemm": lambda: recipe("vgemm"),
     "attention": attention,
 }

@@ -5,6 +5,7 @@ Grammar:
     stmt := For(var, begin, end, kind, body) | Let(var, value, body) | If(cond, then, other)
           | Block(stmts) | Alloc(buffer, body) | Store(buffer, offset, value) | Tile(rows, columns, depth, ...)
           | Barrier() | ThreadReduce(op, buffer, ...) | CopyAsync(buffer, offset, source) | AwaitCopies()
+          | WarpProduct(rows, columns, out, slot, a, b)
 
 Meaning: sequential, except that the iterations of a PARALLEL loop may run in any order and at once, and the
 iterations of a VECTOR loop run in lock step, one per lane: each statement in it runs for all lanes before the next
@@ -206,8 +207,39 @@ class AwaitCopies(Node):
     """The thread waits until its own asynchronous copies are done; others see them after a barrier. GPUs only."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class WarpProduct(Node):
+    """A product of 16-bit floats in shared memory by the tensor cores, for the 32 threads of a warp together:
+
+        C[i, j] = C[i, j] + sum over k < 16 of a[i, k] * b[k, j]        i < 16 * rows, j < 8 * columns
+
+    in float32. A thread t along threadIdx.x holds, of each block of 16 x 8 elements, those at row t // 4 + 8 * p
+    and column t % 4 * 2 + q, in `out[slot + ((block row * columns + block column) * 2 + p) * 2 + q]`. GPUs only; all
+    threads of the warp must get there together. Of a, k is adjacent; of b either k or j; rows begin at multiples of 16
+    bytes.
+    """
+
+    rows: int
+    columns: int
+    out: Buffer
+    slot: Expr
+    a: Operand
+    b: Operand
+
+
 Stmt: TypeAlias = (
-    For | Let | If | Block | Alloc | Store | Tile | Barrier | ThreadReduce | CopyAsync | AwaitCopies
+    For
+    | Let
+    | If
+    | Block
+    | Alloc
+    | Store
+    | Tile
+    | Barrier
+    | ThreadReduce
+    | CopyAsync
+    | AwaitCopies
+    | WarpProduct
 )
 
 NOTHING = Block(())
@@ -250,6 +282,9 @@ def map_stmt(s: Stmt, on_stmt: Callable[[Stmt], Stmt], on_expr: Callable[[Expr],
             read = on_expr(source)
             assert isinstance(read, Read)
             return CopyAsync(buffer, on_expr(offset), read)
+        case WarpProduct():
+            operands = _map_operand(s.a, on_expr), _map_operand(s.b, on_expr)
+            return WarpProduct(s.rows, s.columns, s.out, on_expr(s.slot), *operands)
         case Barrier() | ThreadReduce() | AwaitCopies():
             return s
         case Tile():

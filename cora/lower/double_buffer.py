@@ -12,10 +12,9 @@ Ordering restriction: after hoist, so that what is hoisted to the loop is at han
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import replace
 
 from cora.errors import ScheduleError
-from cora.ir import dtypes
 from cora.ir.expr import ONE, Const, Expr, Read, binary
 from cora.ir.simplify import simplify
 from cora.ir.stmt import (
@@ -29,15 +28,14 @@ from cora.ir.stmt import (
     If,
     Let,
     LoopKind,
+    Operand,
     Stmt,
     Store,
+    WarpProduct,
     block,
     map_stmt,
 )
 from cora.ir.visit import free_vars, substitute, transform, walk
-
-#: Copies that the hardware makes by itself have at least so many bytes.
-_LEAST_BYTES: Final = 4
 
 
 def double_buffer(s: Stmt) -> Stmt:
@@ -122,6 +120,11 @@ def _rewrite(s: Stmt, doubled: Mapping[Buffer, Buffer], half: Expr | None) -> St
             return Read(doubled[e.buffer], place(e.buffer, transform(e.offset, rule)))
         return None
 
+    def operand(o: Operand) -> Operand:
+        if o.buffer not in doubled:
+            return o
+        return replace(o, buffer=doubled[o.buffer], offset=place(o.buffer, o.offset))
+
     if isinstance(s, For) and s.kind is LoopKind.PIPELINE:
         return _overlapped(s, doubled)
     mapped = map_stmt(s, lambda inner: _rewrite(inner, doubled, half), lambda e: transform(e, rule))
@@ -130,6 +133,8 @@ def _rewrite(s: Stmt, doubled: Mapping[Buffer, Buffer], half: Expr | None) -> St
             return Alloc(doubled[buffer], body)
         case Store(buffer=buffer, offset=offset, value=value) if buffer in doubled:
             return Store(doubled[buffer], place(buffer, offset), value)
+        case WarpProduct(a=a, b=b):
+            return replace(mapped, a=operand(a), b=operand(b))
     return mapped
 
 
@@ -181,7 +186,6 @@ def _asynchronous(s: Stmt) -> Stmt:
             buffer.scope == "shared"
             and source.scope not in ("shared", "local", "table")
             and source.dtype == buffer.dtype
-            and dtypes.itemsize(buffer.dtype) >= _LEAST_BYTES
             and not any(isinstance(n, Read) and n.buffer.scope != "table" for n in walk(value.offset))
         ):
             return CopyAsync(buffer, offset, value)

@@ -19,6 +19,7 @@ from cora.ir.stmt import (
     Stmt,
     Store,
     ThreadReduce,
+    WarpProduct,
     block,
     map_stmt,
 )
@@ -240,7 +241,13 @@ def _replaced(s: Stmt, buffer: Buffer, local: Buffer, stored: bool) -> Stmt:
 
 def _mentions(s: Stmt, buffer: Buffer) -> bool:
     """Whether `s` itself, its sub-statements aside, names `buffer`."""
-    found = isinstance(s, Store) and s.buffer == buffer
+    match s:
+        case Store(buffer=stored):
+            found = stored == buffer
+        case WarpProduct(out=out, a=a, b=b):
+            found = buffer in (out, a.buffer, b.buffer)
+        case _:
+            found = False
 
     def expr(e: Expr) -> Expr:
         nonlocal found

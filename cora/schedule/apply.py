@@ -40,11 +40,13 @@ from cora.schedule.steps import (
     SplitOp,
     SplitParts,
     Step,
+    TensorCore,
     Tensorize,
     Unroll,
     Vectorize,
 )
 from cora.schedule.storage_steps import fuse_dims, pad_dim, reorder_dims, split_dim
+from cora.schedule.tensor_core_steps import tensor_core
 
 
 def apply(step: Step, state: State) -> State:
@@ -80,6 +82,8 @@ def apply(step: Step, state: State) -> State:
             return state.with_nest(tensorize(step, state.nest(step.op, "tensorize")))
         case Bind():
             return state.with_nest(bind(step, state.nest(step.op, "bind")))
+        case TensorCore():
+            return state.with_nest(tensor_core(step, state.nest(step.op, "tensor_core")))
         case Pipeline():
             return pipeline(step, state)
         case RFactor():

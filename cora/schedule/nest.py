@@ -103,6 +103,8 @@ class LoopNest:
     facts: what holds in every iteration by construction.
     padding: the multiple to which the loop over a root dim is padded.
     tile: how many of the innermost loops a micro-kernel runs (0: none).
+    by_warp: whether the tensor cores run the five innermost loops: blocks of rows and columns of a warp, 16 steps of
+    the reduction, and a thread's own 2 x 2 elements of a block.
     piece: the name of this piece of the operator, if the operator is split. accumulates: whether it combines its
     result with what an earlier piece stored.
     around: the loops of the consumer inside which an attached operator runs, outermost first.
@@ -119,6 +121,7 @@ class LoopNest:
     padding: Mapping[Dim, int] = field(default_factory=dict)
     around: tuple[Leaf, ...] = ()
     tile: int = 0
+    by_warp: bool = False
     piece: str = ""
     accumulates: bool = False
     kept_in: str = ""

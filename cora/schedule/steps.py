@@ -435,6 +435,24 @@ class Pipeline:
     loop: str
 
 
+@dataclass(frozen=True, slots=True)
+class TensorCore:
+    """Compute the innermost loops `row`, `column`, `over` by the tensor cores of a GPU: a tile of one warp.
+
+    before: for row: for column: for over: C[row, column] += A[row, over] * B[over, column]
+    after:  for lane (threadIdx.x): for over in steps of 16: a product by all 32 lanes
+
+    Their extents are constants, multiples of 16, 8 and 16. A and B are float16, or both bfloat16, in shared memory
+    (cache_read); the sum is in float32. Every iteration of `over` must exist. Two elements in a row belong to one lane:
+    a loop over them is vectorized.
+    """
+
+    op: str
+    row: str
+    column: str
+    over: str
+
+
 TAILS: tuple[str, ...] = get_args(Tail)
 
 Step: TypeAlias = (
@@ -466,6 +484,7 @@ Step: TypeAlias = (
     | HoistLoads
     | Bind
     | Pipeline
+    | TensorCore
 )
 
 _BY_NAME = {kind.__name__: kind for kind in get_args(Step)}

@@ -39,6 +39,16 @@ USES: tuple[tuple[str, str, dict[str, Any], dict[str, Any], tuple[Batch, ...]], 
         _TOKENS,
     ),
     ("linear_odd", "linear", {"features_in": 19, "features_out": 70, "activation": "relu"}, {}, _TOKENS),
+    *(
+        (
+            f"linear_{dtype}",
+            "linear",
+            {"features_in": 64, "features_out": 128, "dtype": dtype, "bias": True, "activation": "gelu"},
+            {"variant": "tensor_cores"},
+            _TOKENS,
+        )
+        for dtype in ("float16", "bfloat16")
+    ),
     ("trmm", "trmm", {"storage": "packed", "alpha": True}, {}, _DENSE),
     (
         "trmm_unit",

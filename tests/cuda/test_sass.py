@@ -1,4 +1,4 @@
-"""Kernels of the library for both architectures: what they take of a multiprocessor, and what their loops are made of."""
+"""Kernels of the library for both architectures: resources that they take, and what their loops are made of."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class Bound:
 
 BOUNDS = {
     "linear": Bound(128, 2, 0.88, "LDGSTS.128"),
+    "linear_float16": Bound(128, 2, 0.0),
     "vgemm": Bound(128, 2, 0.72, "LDGSTS"),
     "trmm": Bound(128, 2, 0.85),
     "attention": Bound(112, 4, 0.55, "LDGSTS.128", computes=True),
@@ -73,3 +74,16 @@ def test_loops(name: str, arch: str, folder_of_run: Path, tmp_path: Path, nvrtc:
     assert bound.computes or not main.keys() & {"LDG", "LDG.128", "MUFU"}
     if bound.copies:
         assert main[bound.copies]
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+def test_a_product_by_tensor_cores(arch: str, folder_of_run: Path, tmp_path: Path, nvrtc: None) -> None:
+    tool = disassembler()
+    if tool is None:
+        pytest.skip("nvdisasm is not installed")
+    kernel = kernel_of("linear_float16", arch, folder_of_run)
+    main = max(inner_loops(kernel.artifact.cubin.code, tool, tmp_path), key=lambda loop: loop["HMMA"])
+    assert main["HMMA"] == 32
+    assert main["LDSM"] == 12
+    assert main["LDGSTS.128"] == 4
+    assert main.total() <= 3.25 * main["HMMA"]

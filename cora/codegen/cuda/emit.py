@@ -17,7 +17,8 @@ from cora.codegen.cuda.expr import Context, Value, bound, evaluate, find, memory
 from cora.codegen.cuda.launches import AXIS_VARS, Launch
 from cora.codegen.cuda.reduce import emit_thread_reduce
 from cora.codegen.cuda.scope import CudaScope
-from cora.codegen.cuda.vector import VectorCopy, VectorLoop, WideCopy, as_vectors, as_wide_copy
+from cora.codegen.cuda.tensor_core import emit_warp_product
+from cora.codegen.cuda.vector import LEAST_COPY, VectorCopy, VectorLoop, WideCopy, as_vectors, as_wide_copy
 from cora.codegen.nodes import Tir, TirBuffer, TirStmt, const, int_value
 from cora.codegen.scope import Names
 from cora.errors import InternalError
@@ -40,6 +41,7 @@ from cora.ir.stmt import (
     Store,
     ThreadReduce,
     Tile,
+    WarpProduct,
     map_stmt,
 )
 from cora.ir.visit import free_vars, substitute, walk
@@ -151,6 +153,8 @@ def _stmt(c: Context, s: Stmt, launch: Launch, axes: dict[LoopKind, Tir]) -> Non
                 _loop(c, s, launch, axes)
         case CopyAsync(buffer=buffer, offset=offset, source=source):
             _copy_async(c, (buffer, offset), (source.buffer, source.offset), 1)
+        case WarpProduct():
+            emit_warp_product(c, s, axes[LoopKind.THREAD_X])
         case AwaitCopies():
             c.scope.add(T.Evaluate(T.call_extern("int32", "cora_await_copies")))
         case Barrier():
@@ -226,7 +230,12 @@ def _copy_async(c: Context, to: tuple[Buffer, Expr], source: tuple[Buffer, Expr]
     def address(buffer: Buffer, offset: Expr) -> Tir:
         return T.address_of(T.BufferLoad(find(c, buffer), [evaluate(c, offset).tir]))
 
-    name = f"cora_copy_async_{lanes * dtypes.itemsize(to[0].dtype)}"
+    size = lanes * dtypes.itemsize(to[0].dtype)
+    if size < LEAST_COPY:  # not by the hardware: at once
+        value = T.BufferLoad(find(c, source[0]), [evaluate(c, source[1]).tir])
+        c.scope.add(T.BufferStore(find(c, to[0]), value, [evaluate(c, to[1]).tir]))
+        return
+    name = f"cora_copy_async_{size}"
     c.scope.add(T.Evaluate(T.call_extern("int32", name, address(*to), address(*source))))
 
 

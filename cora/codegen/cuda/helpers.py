@@ -71,6 +71,25 @@ CORA_DEVICE void cora_copy_async_8(void* to, const void* from) {
 CORA_DEVICE void cora_copy_async_16(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(cora_shared(to)), "l"(from) : "memory");
 }
+// four 8 x 8 matrices of 16-bit elements for a warp, lane l gives the address of row l % 8 of matrix l / 8
+CORA_DEVICE void cora_ldmatrix(unsigned* to, unsigned row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(row) : "memory");
+}
+CORA_DEVICE void cora_ldmatrix_trans(unsigned* to, unsigned row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(row) : "memory");
+}
+// c += a b for a warp: 16 x 8 elements, 16 steps
+#define CORA_MMA(name, type)                                                                                         \
+  CORA_DEVICE void cora_mma_##name(float* c, const unsigned* a, const unsigned* b) {                                 \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "  \
+                 "{%8, %9}, {%0, %1, %2, %3};"                                                                       \
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                                    \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                                \
+  }
+CORA_MMA(f16, "f16")
+CORA_MMA(bf16, "bf16")
 CORA_DEVICE void cora_await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 template <class T> CORA_DEVICE T cora_floordiv(T a, T b) {

@@ -21,6 +21,8 @@ from cora.ir.visit import children, free_vars, substitute, transform
 #: Bytes of an access, and the types of which TVM prints such accesses.
 _WIDTHS: Final = (8, 16)
 _TYPES: Final = ("float32", "int32", "float64")
+#: Bytes of the smallest copy that goes on by itself.
+LEAST_COPY: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +108,10 @@ def as_wide_copy(loop: For, definitions: Mapping[Expr, Expr]) -> WideCopy | None
             return None
     if loop.kind is not LoopKind.VECTOR:
         return None
-    to = _aligned(copy.buffer, copy.offset, loop.var, lanes, definitions)
-    source = _aligned(copy.source.buffer, copy.source.offset, loop.var, lanes, definitions)
+    if dtypes.itemsize(copy.buffer.dtype) * lanes not in (LEAST_COPY, *_WIDTHS):
+        return None
+    to = _group(copy.offset, loop.var, lanes, definitions)
+    source = _group(copy.source.offset, loop.var, lanes, definitions)
     if to is None or source is None:
         return None
     whole = _for_all_lanes(condition, loop.var, lanes)
@@ -138,6 +142,11 @@ def _aligned(
     """The offset of lane 0, if the lanes are adjacent and begin at a multiple of their number; None otherwise."""
     if buffer.dtype not in _TYPES or dtypes.itemsize(buffer.dtype) * lanes not in _WIDTHS:
         return None
+    return _group(offset, var, lanes, definitions)
+
+
+def _group(offset: Expr, var: Var, lanes: int, definitions: Mapping[Expr, Expr]) -> Expr | None:
+    """The offset of lane 0, if the lanes are adjacent and begin at a multiple of their number; None otherwise."""
     split = linear_in(offset, var)
     if split is None or split[0] != 1 or var in free_vars(split[1]):
         return None
