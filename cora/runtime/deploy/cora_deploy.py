@@ -45,6 +45,9 @@ FAULTS = {
     11: "a fact that the code rests on does not hold",
 }
 
+#: The function of TVM's run time that sets how many workers a thread's loops run on.
+CONFIGURE = "runtime.config_threadpool"
+
 Array = np.ndarray[Any, Any]
 
 
@@ -129,6 +132,7 @@ class Session:
         named: arrays, lengths and sizes. outputs: arrays to write, by name; others are new. Sizes and lengths that were
         those of the last run cost nothing.
         """
+        program = self.program
         if not self._lock.acquire(blocking=False):
             raise DeployError("the session is running already: use one for each thread")
         try:
@@ -136,10 +140,14 @@ class Session:
             key = (*sizes.values(), *(values.tobytes() for values in lengths.values()))
             if key != self._batch:
                 self._batch = None  # until all of it is done
-                self._prepare(lengths, sizes)
+                self._measure(lengths, sizes)
+            for name, array in arrays.items():
+                _check_array(name, array, program.arrays[name], self.counts[name], sizes)
+            if self._batch is None:
+                self._allocate(sizes)
                 self._batch = key
             results = self._outputs(outputs or {}, sizes)
-            self._check(arrays, results, sizes)
+            self._check_outputs(arrays, results, sizes)
             self._launch({**arrays, **results})
         finally:
             self._lock.release()
@@ -180,46 +188,52 @@ class Session:
                 raise DeployError(f"size '{name}' is missing")
         return arrays, lengths, {name: found[name][0] for name in program.sizes}
 
-    def _prepare(self, lengths: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
-        """Fill the tables of a batch, make room for everything, and fill the frames but for arrays of a call."""
+    def _measure(self, lengths: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
+        """Fill the tables of a batch, which tell how many elements everything has."""
         program, values = self.program, {**sizes, "%workers": self.threads}
         self._filled.clear()
+        self.counts.clear()
         for kernel in program.kernels.values():
             self._fill_tables(kernel, lengths, values)
-        self.counts.clear()
-        scratch: list[dict[int, int]] = []
-        needed = 0
         for kernel, arrays in program.calls:
-            places: dict[int, int] = {}
-            end = 0
             for position, tensor in enumerate(kernel.tensors):
-                count = self._elements(kernel, position)
-                if tensor["role"] == "workspace":
-                    places[position] = end
-                    end += _aligned(count * np.dtype(tensor["memory"]).itemsize)
-                    continue
-                name = arrays[tensor["name"]]
-                if self.counts.setdefault(name, count) != count:
-                    raise DeployError(
-                        f"'{name}' has {self.counts[name]} elements, and {count} in {kernel.name}"
-                    )
-            scratch.append(places)
-            needed = max(needed, end)
-        base = self._scratch.room(needed)
+                if tensor["role"] != "workspace":
+                    name, count = arrays[tensor["name"]], self._elements(kernel, position)
+                    if self.counts.setdefault(name, count) != count:
+                        raise DeployError(
+                            f"'{name}' has {self.counts[name]} elements, and {count} in {kernel.name}"
+                        )
+
+    def _allocate(self, sizes: Mapping[str, int]) -> None:
+        """Make room for scratch and the arrays between kernels; fill the frames but for the arrays of a call."""
+        program = self.program
+        scratch = [self._scratch_places(kernel) for kernel, _ in program.calls]
+        base = self._scratch.room(max(end for _, end in scratch))
         for name, array in program.arrays.items():
             if array["buffer"] is not None:
                 memory = self._buffers.setdefault(array["buffer"], Memory())
                 memory.room(self.counts[name] * np.dtype(array["memory"]).itemsize)
         self._frames = []
-        for (kernel, arrays), places in zip(program.calls, scratch, strict=True):
+        for (kernel, arrays), (places, _) in zip(program.calls, scratch, strict=True):
             known = {position: base + start for position, start in places.items()}
             for position, tensor in enumerate(kernel.tensors):
                 buffer = program.arrays[arrays[tensor["name"]]]["buffer"] if position not in places else None
                 if buffer is not None:
                     known[position] = self._buffers[buffer].address
             counters = np.zeros(max(len(kernel.messages), 1), np.int64)
+            values = {**sizes, "%workers": self.threads}
             frames = [self._frame(kernel, f, known, counters, values) for f in (kernel.run, kernel.check)]
             self._frames.append((*frames, counters))
+
+    def _scratch_places(self, kernel: Kernel) -> tuple[dict[int, int], int]:
+        """Where the intermediate tensors of a kernel lie in the scratch memory, and where the last one ends."""
+        places: dict[int, int] = {}
+        end = 0
+        for position, tensor in enumerate(kernel.tensors):
+            if tensor["role"] == "workspace":
+                places[position] = end
+                end += _aligned(self._elements(kernel, position) * np.dtype(tensor["memory"]).itemsize)
+        return places, end
 
     def _fill_tables(self, kernel: Kernel, lengths: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
         """Run the prelude of a kernel. A table that has too little room gets more, and the prelude goes on there."""
@@ -297,15 +311,14 @@ class Session:
                 results[name] = given[name]
             else:
                 kind = "bool" if data["dtype"] == "bool" else data["memory"]
-                results[name] = np.empty(_shape(data, self.counts[name], sizes), kind)
+                results[name] = _new(_shape(data, self.counts[name], sizes), kind)
         return results
 
-    def _check(
+    def _check_outputs(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], sizes: Mapping[str, int]
     ) -> None:
-        for name, array in (*inputs.items(), *outputs.items()):
-            _check_array(name, array, self.program.arrays[name], self.counts[name], sizes)
         for name, array in outputs.items():
+            _check_array(name, array, self.program.arrays[name], self.counts[name], sizes)
             if not array.flags.writeable:
                 raise DeployError(f"'{name}': the array must be writable")
             for other, taken in (*inputs.items(), *outputs.items()):
@@ -379,13 +392,17 @@ class Memory:
         """Make room for so many bytes; gives the address."""
         if size_bytes > self.capacity:
             wanted = _aligned(size_bytes + size_bytes // 4 if self.capacity else size_bytes)
-            try:
-                self._array = np.empty(wanted + ALIGNMENT_BYTES, np.uint8)
-            except (MemoryError, ValueError):
-                raise DeployError(f"no memory for {size_bytes:,} bytes") from None
+            self._array = _new((wanted + ALIGNMENT_BYTES,), "uint8")
             self.capacity = wanted
             self.address = _aligned(self._array.ctypes.data)
         return self.address
+
+
+def _new(shape: tuple[int, ...], kind: str) -> Array:
+    try:
+        return np.empty(shape, kind)
+    except (MemoryError, ValueError):
+        raise DeployError(f"no memory for {math.prod(shape):,} elements of type {kind}") from None
 
 
 def _aligned(number: int) -> int:
@@ -467,7 +484,8 @@ def _check_processor(target: Mapping[str, Any]) -> None:
 
 
 def _start_runtime(folder: Path, runtime: str | Path | None) -> None:
-    """Load TVM's run time. Its pool gets a worker for each processor that the process may run on, none pinned.
+    """Load TVM's run time, unless the process has it. Its pool gets a worker for each processor that the process may
+    run on, none pinned.
 
     TVM's FFI would import PyTorch where it is installed, to take its tensors; nothing here needs that.
     """
@@ -479,10 +497,12 @@ def _start_runtime(folder: Path, runtime: str | Path | None) -> None:
     if hide:
         modules["torch"] = None
     try:
-        import tvm_ffi  # noqa: F401  (its library must come first)
+        import tvm_ffi
     finally:
         if hide:
             del modules["torch"]
+    if tvm_ffi.get_global_func(CONFIGURE, allow_missing=True) is not None:
+        return  # a second copy, from another folder, would end the process
     path = Path(runtime) if runtime is not None else folder / "libtvm_runtime.so"
     if runtime is None and not path.exists():
         spec = importlib.util.find_spec("tvm")
@@ -506,5 +526,5 @@ def _use_workers(count: int) -> None:
     if _POOL.workers != count:
         import tvm_ffi
 
-        tvm_ffi.get_global_func("runtime.config_threadpool")(1, count)
+        tvm_ffi.get_global_func(CONFIGURE)(1, count)
         _POOL.workers = count
