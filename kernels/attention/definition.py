@@ -114,7 +114,7 @@ class Sequences:
     @staticmethod
     def of(one_length: bool) -> Sequences:
         """Lengths are `lens`, or `lens` and `kv_lens`."""
-        batch = cora.Dim("batch", cora.size("M"))
+        batch = cora.Dim("batch", cora.size("batch_size"))
         q_lens = cora.lengths("lens", batch)
         kv_lens = q_lens if one_length else cora.lengths("kv_lens", batch)
         return Sequences(batch, q_lens, kv_lens, cora.Dim("i", q_lens[batch]), cora.Dim("j", kv_lens[batch]))
