@@ -90,6 +90,7 @@ def main(folder: Path) -> bool:
             scale = 0.1 if len(shape) == 1 else shape[0] ** -0.5
             weights[name] = values * np.float32(scale) + np.float32(name.endswith("gamma"))
     wide = {name: values.astype(np.float64) for name, values in weights.items()}
+    weights = layer.pack(**weights)
     session = layer.session()
     off = 0.0
     for lengths in BATCHES:

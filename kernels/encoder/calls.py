@@ -14,7 +14,8 @@ def layer_calls(config: LayerConfig) -> tuple[KernelCall, ...]:
             KernelCall("qkv", {"X": x, "W": "qkv", "bias": "qkv_bias", "qkv": "projections"}),
             KernelCall("attended", {"QKV": "projections", "attended": "attended"}),
             KernelCall(
-                "projected", {"X": "attended", "W": "out", "bias": "out_bias", "R": "x", "projected": out}
+                "projected",
+                {"X": "attended", "W": "out", "bias": "out_bias", "residual": "x", "projected": out},
             ),
         )
 
@@ -26,7 +27,8 @@ def layer_calls(config: LayerConfig) -> tuple[KernelCall, ...]:
         return (
             KernelCall("inner", {"X": x, "W": "inner", "bias": "inner_bias", "inner": "activated"}),
             KernelCall(
-                "outer", {"X": "activated", "W": "outer", "bias": "outer_bias", "R": residual, "outer": out}
+                "outer",
+                {"X": "activated", "W": "outer", "bias": "outer_bias", "residual": residual, "outer": out},
             ),
         )
 

@@ -32,7 +32,7 @@ import cora_deploy
 
 program = cora_deploy.load(folder)
 stored = dict(np.load(cases))
-fixed = {k: v for k, v in stored.items() if "@" not in k}
+fixed = program.pack(**{k: v for k, v in stored.items() if "@" not in k})
 batches = [
     ({n: stored[f"{n}@{b}"] for n in names["given"]}, {n: stored[f"{n}@{b}"] for n in names["expected"]})
     for b in range(names["batches"])
@@ -146,7 +146,7 @@ def test_the_manifest_tells_what_the_layer_is(tmp_path: Path) -> None:
         "epsilon": 1e-5,
     }
     program = data["program"]
-    assert program["lengths"] == {"lens": {"domain": ["M"], "size": "M"}}
+    assert program["lengths"] == {"lens": {"domain": ["batch_size"], "size": "batch_size"}}
     arrays = program["arrays"]
     shapes = {n: tuple(a["shape"]) for n, a in arrays.items() if a["role"] == "input" and a["shape"]}
     assert shapes == config.shapes()

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import cora
+import cora.kernels
 from cora import KernelCall
 from cora.prelude import status
 from cora.runtime.deploy import cora_deploy, manifest, write
@@ -347,6 +348,69 @@ class TestFolder:
         assert (program(X=np.ascontiguousarray(x.T).reshape(-1), N=2) == x + 1).all()
         with refused(r"'X': expected flat values, stored as \[k: 3\]\[n: N\]"):
             program(X=x, N=2)
+
+
+def layouts() -> dict[str, cora.Layout]:
+    """Layouts of a dense tensor of 7 x 10 x 3 elements that are not the order of its indices."""
+    dims = [cora.Dim("a", 7), cora.Dim("b", cora.size("B")), cora.Dim("c", 3)]
+    plain = cora.Layout.packed(dims)
+    panels = plain.with_split("b", 4, "bo", "bi")
+    return {
+        "padded": plain.with_pad("b", 8).with_pad("a", 2),
+        "reordered": plain.with_order(["c", "a", "b"]),
+        "panels": panels.with_order(["bo", "a", "c", "bi"]),
+        "padded blocks": panels.with_pad("b", 3)
+        .with_pad("bo", 2)
+        .with_pad("bi", 5)
+        .with_order(["bo", "bi", "c", "a"]),
+        "blocks of blocks": panels.with_split("bo", 2, "boo", "boi").with_order(
+            ["boo", "c", "boi", "a", "bi"]
+        ),
+        "fused": plain.with_order(["a", "c", "b"])
+        .with_fused("a", "c", "ac")
+        .with_pad("ac", 4)
+        .with_order(["ac", "b"]),
+        "fused after padding": plain.with_pad("b", 4).with_fused("a", "b", "ab").with_order(["c", "ab"]),
+        "split after fused": plain.with_fused("b", "c", "bc")
+        .with_split("bc", 8, "x", "y")
+        .with_order(["x", "a", "y"]),
+    }
+
+
+class TestPacking:
+    @pytest.mark.parametrize("name", layouts())
+    @pytest.mark.parametrize("size", [10, 8, 1, 0])
+    def test_as_cora_lays_it_out(self, name: str, size: int) -> None:
+        layout = layouts()[name]
+        dense = np.random.default_rng(0).standard_normal((7, size, 3), np.float32)
+        own = cora.RaggedArray.from_padded(dense, layout, {}, {"B": size}).values
+        np.testing.assert_array_equal(cora_deploy._packed(dense, manifest._pack(layout)), own)
+
+    def test_weights_in_panels(self, tmp_path: Path) -> None:
+        recipe = cora.kernels.RECIPES["linear"]
+        own = recipe.build(definition={"features_in": 5, "features_out": 70})
+        program = loaded(tmp_path, own)
+        rng = np.random.default_rng(0)
+        X, W = rng.standard_normal((8, 5), np.float32), rng.standard_normal((5, 70), np.float32)
+        packed = program.pack(W=W)
+        assert packed["W"].shape == (5 * 128,)
+        expected = own(X=X, W=cora.ragged(W, own.layout("W")), lens=[3, 5]).values
+        np.testing.assert_array_equal(program(X=X, **packed, lens=[3, 5]), expected.reshape(8, 70))
+        with refused(
+            r"'W': expected flat values, .*; got shape \(5, 70\): pack it once, with pack\(W=array\)"
+        ):
+            program(X=X, W=W, lens=[3, 5])
+        with refused(r"pack: 'W': expected the shape \(5, 70\); got \(70, 5\)"):
+            program.pack(W=W.T)
+        with refused("pack: 'X' is no dense array"):
+            program.pack(X=X)
+        with refused("'W': expected values of type float32; got float64"):
+            program.pack(W=W.astype(np.float64))
+
+    def test_what_is_in_order_is_not_copied(self, tmp_path: Path) -> None:
+        program = loaded(tmp_path, kernel("dense"))
+        table = np.zeros(3, np.float32)
+        assert program.pack(T=table)["T"] is table
 
 
 class TestProgramsThatAreRefused:

@@ -3,6 +3,7 @@
     import cora_deploy
 
     layer = cora_deploy.load("lib")
+    weights = layer.pack(**weights)                         # once: as the kernels read them
     y = layer(x=x, lens=[3, 0, 5], **weights)
 
     session = layer.session(threads=2)                      # memory of its own; one run at a time
@@ -86,6 +87,25 @@ class Program:
         self.inputs = tuple(name for name, a in self.arrays.items() if a["role"] == "input")
         self.outputs = tuple(name for name, a in self.arrays.items() if a["role"] == "output")
         self._local = threading.local()
+
+    def pack(self, **dense: Array) -> dict[str, Array]:
+        """Arrays of these inputs in the order in which kernels read them, copied where that is another.
+
+        dense: arrays of dense tensors by name, in their shape.
+        """
+        packed = {}
+        for name, array in dense.items():
+            data = self.arrays.get(name)
+            if data is None or data["shape"] is None:
+                raise DeployError(f"pack: '{name}' is no dense array of the program")
+            _check_type(name, array, data)
+            wanted = data["shape"]
+            if array.ndim != len(wanted) or any(
+                isinstance(e, int) and e != actual for e, actual in zip(wanted, array.shape, strict=True)
+            ):
+                raise DeployError(f"pack: '{name}': expected the shape {tuple(wanted)}; got {array.shape}")
+            packed[name] = array if data["pack"] is None else _packed(array, data["pack"])
+        return packed
 
     def session(self, threads: int | None = None) -> Session:
         """Memory to run with; `threads` workers share the loops, by default as many as the process may run on."""
@@ -178,8 +198,9 @@ class Session:
         for name, array in arrays.items():
             if not isinstance(array, np.ndarray):
                 raise DeployError(f"'{name}': expected a NumPy array; got {type(array).__name__}")
-            shape = program.arrays[name]["shape"] or ()
-            if array.ndim == len(shape):
+            data = program.arrays[name]
+            shape = data["shape"] or ()
+            if array.ndim == len(shape) and data["pack"] is None:
                 for extent, actual in zip(shape, array.shape, strict=True):
                     if isinstance(extent, str):
                         tell(extent, actual, f"by the shape of '{name}'")
@@ -412,10 +433,7 @@ def _aligned(number: int) -> int:
 def _check_array(
     name: str, array: Array, data: Mapping[str, Any], count: int, sizes: Mapping[str, int]
 ) -> None:
-    if not isinstance(array, np.ndarray):
-        raise DeployError(f"'{name}': expected a NumPy array; got {type(array).__name__}")
-    if array.dtype.name not in (data["dtype"], data["memory"]):
-        raise DeployError(f"'{name}': expected values of type {data['dtype']}; got {array.dtype}")
+    _check_type(name, array, data)
     if not array.flags.c_contiguous or not array.flags.aligned:
         raise DeployError(
             f"'{name}': the array must be C-contiguous and aligned; got strides {array.strides}"
@@ -423,17 +441,52 @@ def _check_array(
     wanted = _shape(data, count, sizes)
     if array.ndim == len(wanted) and array.shape != wanted:
         raise DeployError(f"'{name}': expected the shape {wanted} on this batch; got {array.shape}")
-    if array.ndim != 1 and not data["row_major"]:
+    if array.ndim != 1 and (data["pack"] is not None or not data["row_major"]):
+        hint = "" if data["pack"] is None else f": pack it once, with pack({name}=array)"
         raise DeployError(
-            f"'{name}': expected flat values, stored as {data['layout']}; got shape {array.shape}"
+            f"'{name}': expected flat values, stored as {data['layout']}; got shape {array.shape}{hint}"
         )
     if array.size != count:
         raise DeployError(f"'{name}': {data['layout']} has {count} elements on this batch; got {array.size}")
 
 
+def _check_type(name: str, array: Array, data: Mapping[str, Any]) -> None:
+    if not isinstance(array, np.ndarray):
+        raise DeployError(f"'{name}': expected a NumPy array; got {type(array).__name__}")
+    if array.dtype.name not in (data["dtype"], data["memory"]):
+        raise DeployError(f"'{name}': expected values of type {data['dtype']}; got {array.dtype}")
+
+
+def _packed(array: Array, steps: list[list[Any]]) -> Array:
+    """The memory of a dense array, after the steps of the manifest."""
+    names: list[str] = []
+    for step in steps:
+        match step:
+            case ["axes", *names]:
+                pass
+            case ["pad", axis, multiple]:
+                more = [
+                    (0, -n % multiple if name == axis else 0)
+                    for name, n in zip(names, array.shape, strict=True)
+                ]
+                array = np.pad(array, more)
+            case ["split", axis, factor, outer, inner]:
+                k = names.index(axis)
+                blocks = array.shape[k] // factor
+                array = array.reshape(*array.shape[:k], blocks, factor, *array.shape[k + 1 :])
+                names[k : k + 1] = [outer, inner]
+            case ["fuse", outer, inner, name]:
+                array = np.moveaxis(array, (names.index(outer), names.index(inner)), (0, 1))
+                array = array.reshape(array.shape[0] * array.shape[1], *array.shape[2:])
+                names = [name, *(n for n in names if n not in (outer, inner))]
+            case ["order", *wanted]:
+                array = array.transpose([names.index(n) for n in wanted])
+    return np.ascontiguousarray(array).reshape(-1)
+
+
 def _shape(data: Mapping[str, Any], count: int, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """The shape of an array of `count` elements: that of a dense tensor, else rows of its constant inner dims."""
-    if data["shape"] is not None and None not in data["shape"]:
+    if data["shape"] is not None and None not in data["shape"] and data["pack"] is None:
         return tuple(sizes[extent] if isinstance(extent, str) else extent for extent in data["shape"])
     row = math.prod(data["inner"])
     return (count // row, *data["inner"]) if row else (count,)

@@ -13,6 +13,7 @@ from cora.prelude import Table
 from cora.runtime.artifact import Artifact, Signature, Slot
 from cora.runtime.deploy.program import KernelCall, ProgramArray
 from cora.runtime.kernel import Kernel
+from cora.storage.layout import FuseAxes, Layout, SplitAxis
 
 #: Raised when a reader of the older form would misread the new one.
 FORMAT = 1
@@ -100,23 +101,57 @@ def _array(array: ProgramArray) -> dict[str, Any]:
 
 
 def _shape(slot: Slot) -> dict[str, Any]:
-    """shape: of a dense tensor: numbers, names of sizes, null for what is computed of them; null for a ragged one.
-    inner: the constant extents at the end. Neither for a tensor that is padded or in another order in memory."""
-    dims = slot.tensor.dims
-    in_order = slot.layout.is_row_major
-    if not (in_order and slot.layout.is_packed):
-        return {"shape": None, "inner": [], "row_major": in_order}
-    ragged = any(free_dims(d.extent) for d in dims)
+    """What an array looks like.
+
+    shape: of a dense tensor: numbers, names of sizes, null for what is computed of them; null for a ragged one.
+    inner: the constant extents at the end, where rows lie one after the other. row_major: whether memory is in the
+    order of the indices. pack: how a dense array becomes what lies in memory, where that is not the same.
+    """
+    dims, layout = slot.tensor.dims, slot.layout
+    plain = layout.is_row_major and layout.is_packed
+    dense = not any(free_dims(d.extent) for d in dims)
     inner: list[int] = []
-    for dim in reversed(dims):
+    for dim in reversed(dims if plain else ()):
         if not isinstance(dim.extent, Const):
             break
         inner.insert(0, int(dim.extent.value))
     return {
-        "shape": None if ragged else [_extent(d) for d in dims],
+        "shape": [_extent(d) for d in dims] if dense else None,
         "inner": inner,
-        "row_major": True,
+        "row_major": layout.is_row_major,
+        "pack": _pack(layout) if dense and not plain else None,
     }
+
+
+def _pack(layout: Layout) -> list[list[Any]]:
+    """The steps from a dense array to its memory, on axes by name; the first gives the axes of the array.
+
+    axes: names. pad: an axis to a multiple, with zeros. split: an axis in blocks, and the axis in them. fuse: two axes
+    as one. order: of all axes, outermost first.
+    """
+    steps: list[list[Any]] = [["axes", *(d.name for d in layout.dims)]]
+    pads = {d.name: pad.multiple for d, pad in zip(layout.dims, layout.pads, strict=True)}
+
+    def pad(axis: str, multiple: int) -> None:
+        if multiple > 1:
+            steps.append(["pad", axis, multiple])
+
+    for relation in layout.relations:
+        match relation:
+            case SplitAxis(axis=axis, factor=factor, outer=outer, inner=inner):
+                before = pads.pop(axis)
+                if factor % before:
+                    pad(axis, before)
+                pad(axis, factor)
+                steps.append(["split", axis, factor, outer, inner])
+            case FuseAxes(outer=outer, inner=inner, name=name):
+                pad(outer, pads.pop(outer))
+                pad(inner, pads.pop(inner))
+                steps.append(["fuse", outer, inner, name])
+        pads |= {axis: made.multiple for axis, made in relation.made.items()}
+    for axis, multiple in pads.items():
+        pad(axis, multiple)
+    return [*steps, ["order", *layout.stored_names]]
 
 
 def _extent(dim: Dim) -> int | str | None:
