@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import benchmarks.demo as demo
 import benchmarks.foundation as foundation
 from benchmarks.cli import EXPERIMENTS, app
+from benchmarks.lengths import draw_lengths
 from benchmarks.machine import this_machine
 from benchmarks.peers import torch_encoder
 from benchmarks.plots import grouped_bars, read_rows, share_of_targets
@@ -76,7 +77,9 @@ def test_demo_writes_rows_and_a_plot(tmp_path: Path) -> None:
         assert value[variant, "encoder_layer"] > 0
         assert 0 < value[variant, "encoder_layer_error"] <= demo.TOLERANCE
         assert (variant, "encoder_layer_over_cora") in value or variant == "cora"
-    assert value["NumPy, padded", "tokens_computed"] > 2 * value["cora", "tokens_computed"]
+    lengths = draw_lengths("mnli", 8)
+    assert value["cora", "tokens_computed"] == lengths.sum()
+    assert value["NumPy, padded", "tokens_computed"] == 8 * lengths.max()
     assert (tmp_path / "demo.png").read_bytes().startswith(PNG)
 
 
