@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import cora
 from cora.errors import UserError
 from cora.kernels import RECIPES, LayerConfig, Recipe, deploy_attention, deploy_encoder
+from cora.kernels.triangular import Triangle
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,12 @@ def _of_recipe(recipe: Recipe) -> Program:
     """The parameters of a recipe are those of its definition, and the name of its schedule."""
 
     def write(folder: Path, *, target: Any, runtime: bool, variant: str, **given: Any) -> Path:
-        kernel = cora.build(recipe.schedule(recipe.define(**given), variant=variant), target=target)
+        choices: dict[str, Any] = {}
+        if "triangle" in inspect.signature(recipe.variant(name=variant).make).parameters:
+            choices["triangle"] = Triangle(**{field.name: given[field.name] for field in fields(Triangle)})
+        kernel = cora.build(
+            recipe.schedule(recipe.define(**given), variant=variant, **choices), target=target
+        )
         about = {**given, "variant": variant}
         return cora.deploy(folder, kernel, name=recipe.name, about=about, runtime=runtime)
 

@@ -88,6 +88,22 @@ def test_a_recipe_runs(tmp_path: Path) -> None:
     np.testing.assert_allclose(program(**named, m=m, n=n, k=k), expected.values, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("unit", ["true", "false"])
+@pytest.mark.parametrize("storage", ["dense", "packed"])
+def test_triangles(side: str, unit: str, storage: str, tmp_path: Path) -> None:
+    run("trmm", f"side={side}", f"unit={unit}", f"storage={storage}", "uplo=upper", "--out", tmp_path)
+    program = cora_deploy.load(tmp_path)
+    rng = np.random.default_rng(0)
+    T = rng.standard_normal((70, 70), np.float32)
+    B = rng.standard_normal((70, 9) if side == "left" else (9, 70), np.float32)
+    upper = np.triu(T, 1) + np.eye(70) if unit == "true" else np.triu(T)
+    given = T if storage == "dense" else T[~np.tri(70, k=-1, dtype=bool)]
+    sizes = {} if storage == "dense" else {"n": 70}
+    expected = upper @ B if side == "left" else B @ upper
+    np.testing.assert_allclose(program(T=given, B=B, **sizes), expected, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
