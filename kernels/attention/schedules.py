@@ -2,8 +2,9 @@
 
 Everything about a block of queries happens while its scores are in the cache: the scores, in tiles of micro-kernels;
 maximum, exponentials and sum of each row, in lanes; the weighted sums of values, in tiles again. Keys are transposed
-once for each sequence and head, just before. Every worker has scratch memory for one block and one head, so nothing
-of the size of the scores is stored. Sequences are shared among the workers by cost.
+once for each sequence and head, just before, into panels that the tiles read from end to end. Every worker has scratch
+memory for one block and one head, so nothing of the size of the scores is stored. Sequences are shared among the
+workers by cost.
 """
 
 from __future__ import annotations
@@ -46,7 +47,15 @@ def stored(program: Program) -> cora.Schedule:
 
 def _stages(s: cora.Schedule, p: Program) -> cora.Schedule:
     """The innermost loops of every stage."""
-    s = s.reorder(p.keys_t, "d", "j").vectorize(p.keys_t, "j", LANES)
+    keys = p.keys_t.name
+    if p.spec.window is None:  # else the keys of a block may begin inside a panel
+        s = s.split_dim(keys, "j", TILE_COLUMNS, names=("panel", "column"))
+        s = s.reorder_dims(keys, "batch", "group", "panel", "d", "column")
+    s = (
+        s.split(keys, "j", LANES, names=("j_o", "j_v"))
+        .reorder(keys, "j_o", "d", "j_v")
+        .vectorize(keys, "j_v", LANES)
+    )
     for stage in (p.top, p.weights, p.total):
         s = s.vectorize(stage, "c", LANES)
     s = _tiles(s, p.scores.name, "c", "d")
