@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 import cora
 import cora.kernels
 from cora import KernelCall
+from cora.codegen import build as build_module
 from cora.prelude import status
 from cora.runtime.deploy import cora_deploy, manifest, write
 from cora.runtime.deploy.cora_deploy import DeployError
@@ -201,6 +203,15 @@ class TestSessions:
             thread.join()
         assert not wrong
 
+    def test_another_number_of_workers_is_another_session(self, tmp_path: Path) -> None:
+        program = loaded(tmp_path, kernel("first"))
+        used = []
+        for threads in (1, 3, 3):
+            program(A=np.float32([1, 2]), lens=[2], threads=threads)
+            used.append(program._local.session)
+        assert [session.threads for session in used] == [1, 3, 3]
+        assert used[1] is used[2]
+
     @pytest.mark.parametrize(
         ("change", "message"),
         [
@@ -330,6 +341,33 @@ class TestFolder:
         (tmp_path / "file").write_text("")
         with pytest.raises(cora.UserError, match="deploy: cannot write"):
             cora.deploy(tmp_path / "file", kernel("scale"))
+
+    def test_what_cannot_be_told(self, tmp_path: Path) -> None:
+        with pytest.raises(cora.UserError, match="deploy: about: expected what JSON can hold"):
+            cora.deploy(tmp_path / "lib", kernel("scale"), about={"weights": np.zeros(1)})
+        assert not (tmp_path / "lib").exists()
+
+    def test_kernels_without_a_library(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(build_module, "find_linker", lambda: None)
+        with pytest.raises(cora.UnsupportedError, match="deploy: no linker was found"):
+            cora.deploy(tmp_path, cora.build(scaled(5), settings=UNCACHED))
+        assert not (tmp_path / "manifest.json").exists()
+
+    @pytest.mark.parametrize(
+        ("target", "message"),
+        [
+            ("cuda|sm_80|||", "is for CUDA"),
+            ("riscv64|native||", "the kernels are for different processors: "),
+        ],
+    )
+    def test_kernels_for_something_else(
+        self, target: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        other = cora.build(scaled(3), settings=UNCACHED)
+        monkeypatch.setattr(other, "artifact", replace(other.artifact, target=target))
+        calls = [KernelCall("scale", {"A": "x", "O": "t"}), KernelCall("other", {"A": "t", "O": "y"})]
+        with pytest.raises(cora.CoraError, match=message):
+            cora.deploy(tmp_path, {"scale": kernel("scale"), "other": other}, calls)
 
     def test_a_folder_may_be_moved(self, tmp_path: Path) -> None:
         cora.deploy(tmp_path / "a", kernel("scale"))

@@ -59,6 +59,10 @@ def deploy(
         "program": program_data(used, steps, arrays),
     }
     try:
+        json.dumps(data["about"])
+    except (TypeError, ValueError) as error:
+        raise UserError(f"deploy: about: expected what JSON can hold; {error}") from error
+    try:
         path.mkdir(parents=True, exist_ok=True)
         before = _libraries(path)
         data["kernels"] = {key: _write_kernel(path, key, kernel) for key, kernel in used.items()}
