@@ -87,8 +87,7 @@ def test_example_with_a_model(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", DEPLOYED)
-@pytest.mark.parametrize("parameters", [(), ("norm=pre", "activation=gelu_tanh", "epsilon=1e-6")])
-def test_example_of_a_deployed_layer(name: str, parameters: tuple[str, ...], tmp_path: Path) -> None:
+def test_example_of_a_deployed_layer(name: str, tmp_path: Path) -> None:
     def run(*arguments: str) -> str:
         done = subprocess.run(
             [sys.executable, "-W", "error", *arguments],
@@ -103,7 +102,7 @@ def test_example_of_a_deployed_layer(name: str, parameters: tuple[str, ...], tmp
         return done.stdout
 
     sizes = ("hidden=40", "heads=4", "inner=24")
-    assert "wrote lib/manifest.json" in run(
-        "-m", "cora", "build", "encoder", "--out", "lib", *sizes, *parameters
-    )
-    assert run(str(EXAMPLES / name), "lib").startswith("right: off by at most ")
+    for others in ((), ("norm=pre", "activation=gelu_tanh", "epsilon=1e-6")):
+        written = run("-m", "cora", "build", "encoder", "--out", "lib", *sizes, *others)
+        assert "wrote lib/manifest.json" in written
+        assert run(str(EXAMPLES / name), "lib").startswith("right: off by at most ")
