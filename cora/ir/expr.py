@@ -63,11 +63,18 @@ def _fields_of(kind: type) -> Callable[[object], tuple[object, ...]]:
 
 
 class Node:
-    """Structural equality with a cached hash, for frozen dataclasses. `_order` caches `poly.order_key`."""
+    """Structural equality with a cached hash, for frozen dataclasses. `_order` caches `poly.order_key`, `_dtype` the
+    type of what has operands.
 
-    __slots__ = ("_hash", "_order")
+    Nodes that were found equal share a representative, `_same`, so that no two trees are walked twice: expressions that
+    share parts would be compared in exponential time otherwise.
+    """
+
+    __slots__ = ("_dtype", "_hash", "_order", "_same")
+    _dtype: str
     _hash: int
     _order: str
+    _same: Node
 
     def _key(self) -> tuple[object, ...]:
         kind: Any = type(self)  # mypy takes the hash of the class for that of its instances
@@ -86,7 +93,23 @@ class Node:
             return True
         if type(self) is not type(other) or hash(self) != hash(other):
             return False
-        return self._key() == other._key()
+        assert isinstance(other, Node)
+        mine, others = self._representative(), other._representative()
+        if mine is others:
+            return True
+        if self._key() != other._key():
+            return False
+        first, second = (mine, others) if id(mine) < id(others) else (others, mine)
+        object.__setattr__(second, "_same", first)  # one direction in all threads: never in a circle
+        return True
+
+    def _representative(self) -> Node:
+        node = self
+        while True:
+            try:
+                node = node._same
+            except AttributeError:
+                return node
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), self._key()
@@ -268,7 +291,12 @@ class Binary(Expr):
 
     @property
     def dtype(self) -> str:
-        return "bool" if self.op in COMPARISONS or self.op in LOGICAL else self.a.dtype
+        try:
+            return self._dtype
+        except AttributeError:
+            value = "bool" if self.op in COMPARISONS or self.op in LOGICAL else self.a.dtype
+            object.__setattr__(self, "_dtype", value)
+            return value
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -19,16 +19,11 @@ LANES = 16
 
 
 def schedule(program: Program) -> cora.Schedule:
-    """The best schedule for the program on a CPU with micro-kernels."""
-    return fused(program) if program.lse is None else stored(program)
-
-
-def fused(program: Program) -> cora.Schedule:
-    """All stages of a block inside the loop over blocks of the output."""
+    """The best for CPUs with micro-kernels: all stages of a block inside the loop over blocks of the output."""
     p, out = program, program.output.name
-    s = cora.schedule(p.output).reorder(out, "batch", "group", "member", "block", "row", "e")
-    for stage in (p.inverse, p.total, p.weights, p.top, p.scores):
-        s = s.compute_at(stage, out, "block")
+    s = cora.schedule(*p.outputs).reorder(out, "batch", "group", "member", "block", "row", "e")
+    for stage in (p.lse, p.inverse, p.total, p.weights, p.top, p.scores):
+        s = s if stage is None else s.compute_at(stage, out, "block")
     s = s.compute_at(p.keys_t, out, "group")
     for stage in (p.keys_t, p.scores, p.top, p.weights, p.total, p.inverse):
         s = s.set_scope(stage, "scratch")
