@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from cora.kernels.attention import attention
+from cora.kernels.attention.deploy import deploy_attention
 from cora.kernels.attention.recipe import ATTENTION
 from cora.kernels.encoder import Encoder, EncoderLayer, LayerConfig, LayerWeights, SentenceEncoder
+from cora.kernels.encoder.deploy import deploy_encoder
 from cora.kernels.encoder.recipe import LAYER_NORM
 from cora.kernels.gemm import LINEAR, VGEMM, linear, vgemm
 from cora.kernels.registry import Recipe, Variant
@@ -43,6 +45,8 @@ __all__ = [
     "Variant",
     "attention",
     "banded_matmul",
+    "deploy_attention",
+    "deploy_encoder",
     "linear",
     "tradd",
     "triangle_elementwise",

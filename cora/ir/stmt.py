@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, TypeAlias
 
-from cora.ir.expr import ZERO, Expr, Node, Read, ReduceOp, Size, Var
+from cora.ir.expr import ZERO, Expr, Read, ReduceOp, Size, Var
+from cora.ir.node import Node
 
 Scope = Literal["input", "output", "table", "workspace", "local", "shared"]
 
