@@ -39,9 +39,9 @@ def rows(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
 def tiled(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
     """Tiles in shared memory: 128 x 64 elements a block, whose sums end at the diagonal.
 
-    Steps before the diagonal have no condition. Two kinds are `rows`: a packed upper triangle whose columns are added,
-    since a tile of it begins at another column in each row; and a unit triangle, whose diagonal reads B as well, in
-    rows that no step of the sum needs.
+    Steps before the diagonal have no condition, and blocks with long sums start first. Two kinds are `rows`: a packed
+    upper triangle whose columns are added, since a tile of it begins at another column in each row; and a unit triangle,
+    whose diagonal reads B as well, in rows that no step of the sum needs.
     """
     return _tiled(C, triangle, TRIANGLE)
 
@@ -57,7 +57,10 @@ def _tiled(C: cora.Tensor, triangle: Triangle, tile: Tile) -> cora.Schedule:
     if crooked or triangle.unit:
         return rows(C)
     s = cora.schedule(C).split(C, "i", tile.rows, names=("it", "row"))
-    s = s.split(C, "j", tile.columns, names=("jt", "column")).reorder(C, "it", "jt", "row", "column", "p")
+    s = s.split(C, "j", tile.columns, names=("jt", "column"))
+    if triangle.grows:
+        s = s.remap(C, "it" if left else "jt", "descending")
+    s = s.reorder(C, "it", "jt", "row", "column", "p")
     s = product(s, C.name, "row", "column", "p", tile)
     # the last steps, which the diagonal passes through; one more where the sum ends at the first row, not the last
     s = s.peel(
@@ -65,7 +68,11 @@ def _tiled(C: cora.Tensor, triangle: Triangle, tile: Tile) -> cora.Schedule:
     )
     a, b = ("T", "B") if left else ("B", "T")
     s = s.cache_read(C, a, "po", name="a_tile").cache_read(C, b, "po", name="b_tile")
-    return finish(_copied(s, triangle, tile), C.name, unrolled=False)
+    s = finish(_copied(s, triangle, tile), C.name, unrolled=False)
+    # blocks start along x first: all of the longest sums, then the next
+    if left:
+        return s.bind(C, "it", "blockIdx.y").bind(C, "jt", "blockIdx.x")
+    return s.bind(C, "it", "blockIdx.x").bind(C, "jt", "blockIdx.y")
 
 
 def _copied(s: cora.Schedule, triangle: Triangle, tile: Tile) -> cora.Schedule:

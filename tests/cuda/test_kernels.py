@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from cora.ir.expr import Const
 from cora.kernels import RECIPES
 from cora.kernels.encoder import LayerConfig
 from cora.kernels.encoder.cuda import layer_schedules
 from cora.kernels.gemm import Storage
 from cora.kernels.triangular import Triangle
+from cora.runtime.cuda.kernel import CudaKernel
 from tests.cuda.built import Built
 from tests.operators.harness import Batch, Case, check, work_of
 
@@ -93,6 +95,8 @@ def test_recipe(
     made = RECIPES[recipe].schedule(RECIPES[recipe].define(**definition), target="cuda", **choices)
     case = Case(f"recipe_{name}", made.outputs, batches, {"cuda": lambda _: made}, ulps=8)
     kernel = built.get(case, "cuda")
+    assert isinstance(kernel, CudaKernel)
+    assert all(call.launch.grid != (Const(1),) * 3 for call in kernel.artifact.calls)
     for number in range(len(batches)):
         check(case, kernel, work_of(case, number))
 
