@@ -36,14 +36,14 @@ def rows(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
     return s.bind(C, "ii", "threadIdx.y").bind(C, "ji", "threadIdx.x")
 
 
-def tiled(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
-    """Tiles in shared memory: 128 x 64 elements a block, whose sums end at the diagonal.
+def tiled(C: cora.Tensor, *, triangle: Triangle = LOWER, tile: Tile = TRIANGLE) -> cora.Schedule:
+    """Tiles in shared memory, by default 128 x 64 elements a block, whose sums end at the diagonal.
 
     Steps before the diagonal have no condition, and blocks with long sums start first. Two kinds are `rows`: a packed
-    upper triangle whose columns are added, since a tile of it begins at another column in each row; and a unit triangle,
-    whose diagonal reads B as well, in rows that no step of the sum needs.
+    upper triangle whose columns are added, since a tile of it begins at another column in each row; and a unit
+    triangle, whose diagonal reads B as well, in rows that no step of the sum needs.
     """
-    return _tiled(C, triangle, TRIANGLE)
+    return _tiled(C, triangle, tile)
 
 
 def tiled_small(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
