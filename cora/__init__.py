@@ -41,6 +41,7 @@ from cora.schedule.schedule import Schedule, from_json, schedule
 from cora.settings import Settings
 from cora.storage.array import RaggedArray, ragged
 from cora.storage.layout import Layout, Pad
+from cora.tiles.given import MicroKernel
 
 if TYPE_CHECKING:
     from cora.interp import interpret
@@ -63,6 +64,7 @@ __all__ = [
     "InternalError",
     "Kernel",
     "Layout",
+    "MicroKernel",
     "Pad",
     "Plan",
     "RaggedArray",

@@ -126,6 +126,23 @@ class Operand(Node):
     bend: Expr = ZERO
 
 
+@dataclass(frozen=True, slots=True)
+class Routine:
+    """A function that computes dense tiles, but is not of our own family of micro-kernels.
+
+    name: what people call it. symbol: what it is linked as. convention: how it is called, as a user's micro-kernel
+    (`cora.tiles.given`) or as `cblas_sgemm`. rows, columns: the largest tile (0: any). edges: whether it computes
+    smaller tiles too.
+    """
+
+    name: str
+    symbol: str
+    convention: Literal["given", "cblas"]
+    rows: int = 0
+    columns: int = 0
+    edges: bool = True
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Tile(Node):
     """A dense tile, computed by a micro-kernel (`cora.tiles`), for 0 <= r < rows and 0 <= c < columns:
@@ -135,6 +152,9 @@ class Tile(Node):
     depth(r) = min(max(depth + step * r, 0), limit), where step is 0 or 1 (a lower triangle).
     begin is start[0, c], or 0 without start, where `first` holds; else what out[r, c] was: a later block of the
     reduction adds to the earlier ones. end is residual[r, c] where there is one and `last` holds; else 0.
+
+    by: the routine that computes it, or what it can of it; None: our own micro-kernels. A routine adds no start and no
+    residual, and rows of `a` do not bend for it.
 
     All float32. Columns of b, out, start and residual are adjacent (stride 1); only a may bend. rows <= max_rows and
     columns <= max_columns; where one of them is not positive nothing happens. It reads and writes exactly the
@@ -155,6 +175,7 @@ class Tile(Node):
     residual: Operand | None
     first: Expr
     last: Expr
+    by: Routine | None = None
 
     def numbers(self) -> tuple[Expr, ...]:
         """The expressions that say how large the tile is and when it begins and ends."""
@@ -244,6 +265,7 @@ def map_stmt(s: Stmt, on_stmt: Callable[[Stmt], Stmt], on_expr: Callable[[Expr],
                 None if s.residual is None else _map_operand(s.residual, on_expr),
                 on_expr(s.first),
                 on_expr(s.last),
+                s.by,
             )
 
 

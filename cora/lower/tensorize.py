@@ -100,6 +100,7 @@ class _Matcher:
         if limits.step < 0:
             target, left = (_reversed(operand, limits.rows) for operand in (target, left))
             residual = None if residual is None else _reversed(residual, limits.rows)
+        self._check_routine(limits, left)
         tile = Tile(
             limits.rows,
             limits.columns,
@@ -115,11 +116,28 @@ class _Matcher:
             residual,
             first,
             last,
+            self.op.nest.routine,
         )
         if core == flat.body:
             return tile, outside
         behind = self._behind(flat, core, limits)
         return block([tile, If(last, behind) if last != TRUE else behind]), outside
+
+    def _check_routine(self, limits: _Limits, left: Operand) -> None:
+        """Refuse what a routine that is not ours cannot be asked for."""
+        routine = self.op.nest.routine
+        if routine is None:
+            return
+        if left.bend != ZERO:
+            raise self.refuse(f"{routine.name} takes rows that are evenly apart; those of the left operand grow")
+        if routine.convention == "cblas":
+            if ONE not in (left.row, left.column):
+                raise self.refuse(
+                    f"{routine.name} takes rows or columns that are adjacent; in the left operand rows are "
+                    f"{left.row} apart and columns {left.column}"
+                )
+            if limits.step < 0:
+                raise self.refuse(f"{routine.name} takes rows in their order; a reduction that shrinks reverses them")
 
     def _behind(self, flat: Flat, core: Expr, limits: _Limits) -> Stmt:
         """The element made of what the micro-kernel has stored, over the whole tile, in vector lanes."""
@@ -159,6 +177,8 @@ class _Matcher:
         sums = [
             e for e in walk(body) if isinstance(e, Binary) and e.op == "add" and reduction in set(walk(e))
         ]
+        if self.op.nest.routine is not None:
+            sums = []  # the routine computes the bare sum
         sums.sort(key=lambda e: sum(1 for _ in walk(e)), reverse=True)
         for part in sums:
             rest = substitute(body, {part: Var("%core", part.dtype)})

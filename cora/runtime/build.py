@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 
 from cora.codegen.cache import Cache
@@ -20,6 +21,7 @@ from cora.runtime.artifact import Artifact, make_artifact
 from cora.runtime.code import Code, LibraryCode, MemoryCode, load_library, private_copy, write_atomically
 from cora.runtime.kernel import Kernel
 from cora.runtime.names import check_names
+from cora.runtime.routines import given_objects, libraries, prepare
 from cora.runtime.versions import versions
 from cora.schedule.balance import permutations_of
 from cora.schedule.default import default_schedule
@@ -64,6 +66,7 @@ def build(
     entry = None if cache is None or chosen.dump is not None else cache.load(key)
     if entry is not None:
         artifact = Artifact.from_bytes(entry.metadata)
+        prepare(artifact.nests)
         return Kernel(artifact, LibraryCode(load_code(entry.path), entry.metadata, text))
     built = _Built(scheduled, host, chosen, name, cache)
     if chosen.dump is not None:
@@ -123,8 +126,9 @@ class _Built:
             tasks = [other.submit(prelude_object, self.artifact.prelude, host)]
             if any(has_tile(f.body) for f in functions):
                 tasks.append(other.submit(tiles_object, host, cache))
-            objects = (task.result() for task in tasks)
-            self._compiled = compile_functions(functions, host, objects)
+            given = given_objects(scheduled.steps, host)
+            objects = chain(given, (task.result() for task in tasks))
+            self._compiled = compile_functions(functions, host, objects, libraries(lowered.nests))
 
     def source(self, kind: str) -> str:
         """The code as text."""
@@ -132,6 +136,7 @@ class _Built:
 
     def code(self, cache: Cache | None, key: str, text: object) -> Code:
         """The code, stored in the cache if there is one."""
+        prepare(self.artifact.nests)
         library = self._compiled.library
         if library is None:
             return MemoryCode(self._compiled.function, self.source)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from cora.errors import ScheduleError
 from cora.ir.expr import Const, Dim, Expr, Var, binary, unary
 from cora.ir.simplify import simplify
-from cora.ir.stmt import LoopKind
+from cora.ir.stmt import LoopKind, Routine
 from cora.ir.tensor import Tensor
 from cora.ir.ufun import UFun
 from cora.ir.visit import free_vars, substitute
@@ -102,7 +102,7 @@ class LoopNest:
     conditions: what must hold for an iteration to exist (from splits that do not divide, and bulk padding).
     facts: what holds in every iteration by construction.
     padding: the multiple to which the loop over a root dim is padded.
-    tile: how many of the innermost loops a micro-kernel runs (0: none).
+    tile: how many of the innermost loops a micro-kernel runs (0: none). routine: which one, if it is none of ours.
     piece: the name of this piece of the operator, if the operator is split. accumulates: whether it combines its
     result with what an earlier piece stored.
     around: the loops of the consumer inside which an attached operator runs, outermost first.
@@ -119,6 +119,7 @@ class LoopNest:
     padding: Mapping[Dim, int] = field(default_factory=dict)
     around: tuple[Leaf, ...] = ()
     tile: int = 0
+    routine: Routine | None = None
     piece: str = ""
     accumulates: bool = False
     kept_in: str = ""

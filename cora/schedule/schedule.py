@@ -15,6 +15,7 @@ from cora.schedule.apply import apply
 from cora.schedule.balance import Balance
 from cora.schedule.nest import LoopNest, State, initial_nest
 from cora.schedule.steps import (
+    LIBRARIES,
     Bind,
     BulkPad,
     CacheRead,
@@ -25,6 +26,7 @@ from cora.schedule.steps import (
     HFuse,
     HoistLoads,
     Inline,
+    Offload,
     PadDim,
     PadLoop,
     Parallel,
@@ -41,12 +43,14 @@ from cora.schedule.steps import (
     Step,
     Tail,
     Tensorize,
+    TensorizeBy,
     Unroll,
     Vectorize,
     from_data,
     to_data,
 )
 from cora.storage.layout import Layout
+from cora.tiles.given import MicroKernel
 
 LoopRef: TypeAlias = Dim | str
 TensorRef: TypeAlias = Tensor | str
@@ -296,9 +300,23 @@ class Schedule:
         """
         return self.then(CacheWrite(_tensor(op), _loop(loop)))
 
-    def tensorize(self, op: TensorRef, loop: LoopRef) -> Schedule:
-        """Compute the innermost loops, from `loop` inwards, by a micro-kernel. See steps.Tensorize."""
-        return self.then(Tensorize(_tensor(op), _loop(loop)))
+    def tensorize(
+        self, op: TensorRef, loop: LoopRef, kernel: MicroKernel | Literal["openblas"] | None = None
+    ) -> Schedule:
+        """Compute the innermost loops, from `loop` inwards, by a micro-kernel: a generated one, the user's own, or
+        OpenBLAS. See steps.Tensorize, steps.TensorizeBy and steps.Offload."""
+        match kernel:
+            case None:
+                return self.then(Tensorize(_tensor(op), _loop(loop)))
+            case MicroKernel():
+                shape = kernel.rows, kernel.columns, kernel.edges
+                return self.then(TensorizeBy(_tensor(op), _loop(loop), kernel.name, kernel.ir, *shape))
+            case str():
+                return self.then(Offload(_tensor(op), _loop(loop), kernel))
+        raise UserError(
+            f"tensorize: kernel must be a cora.MicroKernel or one of {', '.join(LIBRARIES)}; "
+            f"got {type(kernel).__name__}: {kernel!r}"
+        )
 
     def unroll(self, op: TensorRef, loop: LoopRef) -> Schedule:
         """Unroll a loop of constant extent. See steps.Unroll."""

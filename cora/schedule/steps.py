@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -387,6 +388,53 @@ class Tensorize:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorizeBy:
+    """Compute the innermost loops, from `loop` inwards, by a micro-kernel that the user gives as LLVM IR.
+
+    before: for r in 0..R: for c in 0..C: for j in 0..K: out[.., r, c] += a[.., r, j] * b[.., j, c]
+    after:  function(min(R, rows), min(C, columns), K, a, .., b, .., out, .., adds)     for each part of the tile
+
+    The loops and the pattern are those of Tensorize; `cora.MicroKernel` states what the function is given and what it
+    must do. It computes the sum alone: what is added to that, a bias included, is computed in loops behind the call.
+    Without `edges` our own micro-kernels compute what is smaller than `rows` by `columns`. They also compute what of
+    a triangle is not the same in all rows of a tile. The text `ir` is part of the step.
+    """
+
+    op: str
+    loop: str
+    function: str
+    ir: str
+    rows: int
+    columns: int
+    edges: bool
+
+    def __repr__(self) -> str:
+        text = f"{len(self.ir.splitlines())} lines, sha256 {hashlib.sha256(self.ir.encode()).hexdigest()[:12]}"
+        shape = f"rows={self.rows}, columns={self.columns}, edges={self.edges}"
+        return (
+            f"TensorizeBy(op={self.op!r}, loop={self.loop!r}, function={self.function!r}, ir=<{text}>, {shape})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """Compute the innermost loops, from `loop` inwards, by a call of a library's matrix product (the paper's offload).
+
+    before: for r in 0..R: for c in 0..C: for j in 0..K: out[.., r, c] += a[.., r, j] * b[.., j, c]
+    after:  cblas_sgemm(R, C, K, a, .., b, .., beta, out, ..)
+
+    library: "openblas", of the wheel scipy-openblas32, which must be installed where the kernel is built and run. The
+    loops and the pattern are those of Tensorize, for tiles of any size: rows, columns and depth are arguments, so edges
+    need no masks. What is made of the sum, and of a triangle, is as for TensorizeBy. Our own micro-kernels compute a tile
+    whose strides BLAS does not take (rows that overlap) and one without products.
+    """
+
+    op: str
+    loop: str
+    library: Literal["openblas"]
+
+
+@dataclass(frozen=True, slots=True)
 class Bind:
     """Run the iterations of `loop` at once on a GPU: one per block of the grid, or one per thread of a block.
 
@@ -405,6 +453,7 @@ class Bind:
 
 
 TAILS: tuple[str, ...] = get_args(Tail)
+LIBRARIES: tuple[str, ...] = ("openblas",)
 
 Step: TypeAlias = (
     Split
@@ -425,6 +474,8 @@ Step: TypeAlias = (
     | CacheRead
     | CacheWrite
     | Tensorize
+    | TensorizeBy
+    | Offload
     | RFactor
     | SplitOp
     | HFuse
