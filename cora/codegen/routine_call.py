@@ -61,7 +61,8 @@ class _Routine:
         """Append the call for `rows` by `columns` from (r0, c0)."""
         a, b, out = (self.call.places[name] for name in ("a", "b", "out"))
         a_at, b_at, out_at = (
-            self.call.address(name, *at) for name, at in (("a", (r0, i64(0))), ("b", (i64(0), c0)), ("out", (r0, c0)))
+            self.call.address(name, *at)
+            for name, at in (("a", (r0, i64(0))), ("b", (i64(0), c0)), ("out", (r0, c0)))
         )
         if self.routine.convention == "given":
             adds = T.Select(self.first, i64(0), i64(1))

@@ -129,15 +129,19 @@ class _Matcher:
         if routine is None:
             return
         if left.bend != ZERO:
-            raise self.refuse(f"{routine.name} takes rows that are evenly apart; those of the left operand grow")
+            raise self.refuse(
+                f"{routine.name} takes rows that are evenly apart; those of the left operand grow"
+            )
         if routine.convention == "cblas":
+            if limits.step < 0:
+                raise self.refuse(
+                    f"{routine.name} takes rows in their order; a reduction that shrinks reverses them"
+                )
             if ONE not in (left.row, left.column):
                 raise self.refuse(
                     f"{routine.name} takes rows or columns that are adjacent; in the left operand rows are "
                     f"{left.row} apart and columns {left.column}"
                 )
-            if limits.step < 0:
-                raise self.refuse(f"{routine.name} takes rows in their order; a reduction that shrinks reverses them")
 
     def _behind(self, flat: Flat, core: Expr, limits: _Limits) -> Stmt:
         """The element made of what the micro-kernel has stored, over the whole tile, in vector lanes."""

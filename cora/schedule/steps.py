@@ -409,11 +409,11 @@ class TensorizeBy:
     edges: bool
 
     def __repr__(self) -> str:
-        text = f"{len(self.ir.splitlines())} lines, sha256 {hashlib.sha256(self.ir.encode()).hexdigest()[:12]}"
-        shape = f"rows={self.rows}, columns={self.columns}, edges={self.edges}"
-        return (
-            f"TensorizeBy(op={self.op!r}, loop={self.loop!r}, function={self.function!r}, ir=<{text}>, {shape})"
+        text = (
+            f"{len(self.ir.splitlines())} lines, sha256 {hashlib.sha256(self.ir.encode()).hexdigest()[:12]}"
         )
+        shape = f"rows={self.rows}, columns={self.columns}, edges={self.edges}"
+        return f"TensorizeBy(op={self.op!r}, loop={self.loop!r}, function={self.function!r}, ir=<{text}>, {shape})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,8 +425,8 @@ class Offload:
 
     library: "openblas", of the wheel scipy-openblas32, which must be installed where the kernel is built and run. The
     loops and the pattern are those of Tensorize, for tiles of any size: rows, columns and depth are arguments, so edges
-    need no masks. What is made of the sum, and of a triangle, is as for TensorizeBy. Our own micro-kernels compute a tile
-    whose strides BLAS does not take (rows that overlap) and one without products.
+    need no masks. What is made of the sum, and of a triangle, is as for TensorizeBy. Our own micro-kernels compute a
+    tile whose strides BLAS does not take (rows that overlap) and one without products.
     """
 
     op: str

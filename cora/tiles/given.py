@@ -40,7 +40,9 @@ _NEEDS: Final = {
     "llvm.x86.fma.": "fma",
     "llvm.aarch64.neon.": "neon",
 }
-_OF_A_PROCESSOR: Final = re.compile(r"llvm\.(x86|aarch64|arm|nvvm|amdgcn|riscv|ppc|s390|hexagon|wasm|loongarch)\.")
+_OF_A_PROCESSOR: Final = re.compile(
+    r"llvm\.(x86|aarch64|arm|nvvm|amdgcn|riscv|ppc|s390|hexagon|wasm|loongarch)\."
+)
 
 #: What compilers write about the processor that they made the text for.
 _PROCESSOR: Final = re.compile(r'"(?:target-cpu|target-features|tune-cpu)"="[^"]*"')
@@ -91,7 +93,9 @@ class MicroKernel:
         for what in ("rows", "columns"):
             size = getattr(self, what)
             if type(size) is not int or not 1 <= size <= _MAX_SIZE:
-                raise UserError(f"{where} '{self.name}': {what} must be an int of 1 to {_MAX_SIZE}; got {size!r}")
+                raise UserError(
+                    f"{where} '{self.name}': {what} must be an int of 1 to {_MAX_SIZE}; got {size!r}"
+                )
         if type(self.edges) is not bool:
             raise UserError(f"{where} '{self.name}': edges must be a bool; got {self.edges!r}")
         _checked(self.name, self.ir)
@@ -153,7 +157,9 @@ def _checked(name: str, ir: str) -> tuple[str, ...]:
     foreign = [n for n in called if not n.startswith("llvm.")]
     foreign += [g.name for g in module.global_variables if g.is_declaration]
     if foreign:
-        raise UserError(f"{where}: the text must define all that it uses; it does not define {_listed(foreign)}")
+        raise UserError(
+            f"{where}: the text must define all that it uses; it does not define {_listed(foreign)}"
+        )
     special = [g.name for g in module.global_variables if g.name.startswith("llvm.global_")]
     if special:
         raise UserError(f"{where}: nothing may run when it is loaded; the text has {_listed(special)}")
@@ -169,7 +175,7 @@ def _parsed(name: str, ir: str) -> Any:
     from llvmlite import binding
 
     try:
-        module = binding.parse_assembly(_PROCESSOR.sub("", ir))
+        module = binding.parse_assembly(_PROCESSOR.sub('"made-for"', ir))
         module.verify()
     except RuntimeError as error:
         raise UserError(f"MicroKernel '{name}': LLVM refuses the text: {error}") from error
