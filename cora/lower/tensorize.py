@@ -20,6 +20,7 @@ from cora.ir.expr import (
     Expr,
     Read,
     Reduce,
+    Select,
     Var,
     binary,
     ceildiv,
@@ -35,6 +36,7 @@ from cora.lower.flatten import Flat
 from cora.lower.guards import Guards
 from cora.lower.loops import existing, first_and_last
 from cora.lower.operation import Operation, context_of, simplifier_of
+from cora.lower.tile_bounds import TileLoops, from_zero, guarded_read, guards_of_products
 from cora.prove import Outcome
 from cora.schedule.nest import Leaf
 
@@ -48,7 +50,8 @@ def make_tile(op: Operation, flat: Flat, guards: Guards) -> tuple[Stmt, tuple[Ex
 
     Raises ScheduleError if the body, an access or a condition does not fit a micro-kernel.
     """
-    return _Matcher(op, guards).stmt(flat)
+    own = TileLoops(op.nest.leaves[-op.nest.tile :], flat, op.conditions)
+    return _Matcher(op, guards, from_zero(own, simplifier_of(op.nest))).stmt()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +75,21 @@ class _Limits:
 
 
 class _Matcher:
-    def __init__(self, op: Operation, guards: Guards) -> None:
+    def __init__(self, op: Operation, guards: Guards, loops: TileLoops) -> None:
         self.op = op
         self.guards = guards
-        leaves = op.nest.leaves[-op.nest.tile :]
-        self.row: Leaf | None = leaves[0] if len(leaves) == 3 else None
-        self.column, self.depth = leaves[-2], leaves[-1]
+        self.flat, self.conditions = loops.flat, loops.conditions
+        self.row: Leaf | None = loops.leaves[0] if len(loops.leaves) == 3 else None
+        self.column, self.depth = loops.leaves[-2:]
         self.simplifier: Simplifier = simplifier_of(op.nest)
+        self.known = frozenset(self.simplifier(c) for c in (*self.conditions, *loops.held))
 
     def refuse(self, reason: str) -> ScheduleError:
         return ScheduleError(f"tensorize: the tile of '{self.op.tensor.name}' has no micro-kernel: {reason}")
 
-    def stmt(self, flat: Flat) -> tuple[Stmt, tuple[Expr, ...]]:
+    def stmt(self) -> tuple[Stmt, tuple[Expr, ...]]:
         """The call, and behind it what is made of its result."""
+        flat = self.flat
         if flat.buffer.dtype != "float32":
             raise self.refuse(f"the output is {flat.buffer.dtype}, not float32")
         core, terms = self._core(flat.body)
@@ -93,8 +98,8 @@ class _Matcher:
         start, residual = terms.start, terms.residual
         if self.op.nest.accumulates:  # the body is a bare sum: every block adds to what is there
             first = Const(False, "bool")
-        a, b = self._factors(terms.product)
-        limits, outside = self._limits()
+        a, b, products = self._factors(terms.product)
+        limits, outside = self._limits(products)
         left = self._operand(a.buffer, a.offset, self._row_var, self.depth.var, "the left operand", left=True)
         right = self._operand(b.buffer, b.offset, self.depth.var, self.column.var, "the right operand")
         if limits.step < 0:
@@ -107,8 +112,8 @@ class _Matcher:
             limits.depth,
             abs(limits.step),
             limits.limit,
-            1 if self.row is None else self._largest(self.row),
-            self._largest(self.column),
+            1 if self.row is None else self._largest(0),
+            self._largest(-2),
             target,
             left,
             right,
@@ -161,8 +166,11 @@ class _Matcher:
     def _row_var(self) -> Var:
         return NO_VAR if self.row is None else self.row.var
 
-    def _largest(self, leaf: Leaf) -> int:
-        """A constant bound of the extent of a row or column loop."""
+    def _largest(self, place: int) -> int:
+        """A constant bound of the extent of a row or column loop of the tile."""
+        leaf = self.op.nest.leaves[-self.op.nest.tile :][place]
+        if leaf.bound is not None:
+            return leaf.bound
         high = bounds(leaf.extent)[1]
         if isinstance(leaf.extent, Const) or high is not None:
             return int(high or 0)
@@ -202,9 +210,9 @@ class _Matcher:
             match term:
                 case Reduce(op="sum", body=inner) if product is None:
                     product = inner
-                case Read(buffer=buffer, offset=offset) if buffer.dtype == "float32":
+                case Read() | Select() if (read := self._term(term)) is not None:
                     operand = self._operand(
-                        buffer, offset, self._row_var, self.column.var, f"the term {term}"
+                        read.buffer, read.offset, self._row_var, self.column.var, f"the term {term}"
                     )
                     if operand.row == ZERO and start is None:
                         start = operand
@@ -218,15 +226,34 @@ class _Matcher:
             raise self.refuse("there is no sum")
         return _Terms(product, start, residual)
 
-    def _factors(self, product: Expr) -> tuple[Read, Read]:
-        """The factor that does not depend on the column, and the one that does not depend on the row."""
+    def _term(self, term: Expr) -> Read | None:
+        """A term that is read wherever the tile is; None if it is none such."""
+        found = guarded_read(term)
+        if found is None or found[0].buffer.dtype != "float32":
+            return None
+        read, guards = found
+        stored = frozenset(c for c in self.known if self.depth.var not in free_vars(c))
+        return read if all(self.simplifier(c) in (TRUE, *stored) for c in guards) else None
+
+    def _factors(self, product: Expr) -> tuple[Read, Read, list[Expr]]:
+        """The factor that does not depend on the column, and the one that does not depend on the row; which products
+        there are."""
         match product:
-            case Binary(op="mul", a=Read() as x, b=Read() as y):
-                for left, right in ((x, y), (y, x)):
+            case Binary(op="mul", a=a, b=b):
+                x, y = guarded_read(a), guarded_read(b)
+                for one, other in ((x, y), (y, x)):
+                    if one is None or other is None:
+                        continue
+                    (left, _), (right, _) = one, other
                     by_row = self.column.var not in free_vars(left.offset)
                     by_column = self._row_var not in free_vars(right.offset)
                     if by_row and by_column and left.buffer.dtype == right.buffer.dtype == "float32":
-                        return left, right
+                        fixed = frozenset({self._row_var, self.column.var})
+                        keep_all, refuse = self.guards.keep_all, self.refuse
+                        products = guards_of_products(
+                            (one, other), self.known, fixed, self.simplifier, keep_all=keep_all, refuse=refuse
+                        )
+                        return left, right, products
         raise self.refuse(
             f"expected a product of two float32 reads, one per row, one per column; got {product}"
         )
@@ -281,25 +308,28 @@ class _Matcher:
         size = self.simplifier(size)
         match size:
             case Binary(op="max", a=length, b=Const(value=0)):
-                here = context_of(self.op.nest, self.op.conditions)
+                here = context_of(self.op.nest, self.conditions)
                 if self.guards.proof(binary("le", 0, length), here).outcome is Outcome.PROVED:
                     return length
         return size
 
-    def _limits(self) -> tuple[_Limits, tuple[Expr, ...]]:
-        """What of the tile exists, and the conditions that have nothing to do with its loops."""
+    def _limits(self, products: list[Expr]) -> tuple[_Limits, tuple[Expr, ...]]:
+        """What of the tile exists, and the conditions that have nothing to do with its loops.
+
+        products: further conditions, on products alone.
+        """
         loops = [leaf for leaf in (self.row, self.column, self.depth) if leaf is not None]
         ends: dict[Var, list[Expr]] = {leaf.var: [leaf.extent] for leaf in loops}
         blocks = {leaf.var for leaf in self.op.nest.blocks}
         outside: list[Expr] = []
         exist: list[Expr] = list(existing(self.op.nest.blocks))
-        for condition in self.op.conditions:
+        for condition in (*self.conditions, *products):
             inside = [var for var in reversed(ends) if var in free_vars(condition)]
             if inside and self._implied(condition):
                 continue
             if inside:
                 ends[inside[0]].append(self._end(condition, inside[0]))
-            elif blocks & free_vars(condition):
+            elif condition in products or blocks & free_vars(condition):
                 exist.append(condition)  # the others of a block's iterations store what there is
             else:
                 outside.append(condition)
@@ -312,19 +342,18 @@ class _Matcher:
 
     def _end(self, condition: Expr, var: Var) -> Expr:
         """The end of the loop over `var` where `condition` is `var < end`."""
-        split = None
         match condition:
-            case Binary(op="lt", a=a, b=b):
+            case Binary(op="lt" | "le" as op, a=a, b=b):
                 split = linear_in(self.simplifier(b - a), var)
-        if split is None or split[0] != -1:
-            raise self.refuse(f"the condition {condition} is no bound of one of its loops")
-        return split[1]
+                if split is not None and split[0] == -1:
+                    return split[1] if op == "lt" else self.simplifier(split[1] + 1)
+        raise self.refuse(f"the condition {condition} is no bound of one of its loops")
 
     def _implied(self, condition: Expr) -> bool:
         """Whether `condition`, `x < ceildiv(b, f)`, follows from another one, `f * x + t < b` with t >= 0."""
         match condition:
             case Binary(op="lt", a=Var() as x, b=count):
-                for other in self.op.conditions:
+                for other in self.conditions:
                     if not isinstance(other, Binary) or other.op != "lt" or other == condition:
                         continue
                     split = linear_in(self.simplifier(other.a), x)

@@ -57,7 +57,12 @@ def check(
         if given:
             raise RefusedError(str(error)) from error
         raise
-    others = {"keeps every guard": cora.build(s, settings=KEEP)}
+    others = {}
+    try:
+        others["keeps every guard"] = cora.build(s, settings=KEEP)
+    except ScheduleError as error:  # a guard that changes inside a tile is no bound of it
+        if not str(error).startswith("tensorize: the tile of"):
+            raise
     if seed % 4 == 0:
         others["is built without the solver"] = cora.build(s, settings=UNSOLVED)
     for number, batch in enumerate(batches):

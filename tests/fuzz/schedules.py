@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 from cora.errors import ScheduleError
 from cora.ir.expr import Const
 from cora.ir.tensor import Tensor
@@ -14,6 +16,9 @@ from tests.fuzz.choices import Choices
 from tests.fuzz.program import Program
 
 FACTORS = [2, 1, 3, 4, 5, 8, 16, 33]
+#: Micro-kernels: generated ones, users' own, and OpenBLAS where it is installed.
+TILES = ["", "", ", any_tile()", ", row_of_16()"]
+TILES += [', "openblas"'] if importlib.util.find_spec("scipy_openblas32") is not None else []
 LANES = ["", "", ", 2", ", 4", ", 8", ", 16"]
 
 
@@ -254,7 +259,32 @@ class Schedules:
         self._try(f'vectorize("{op}", "{leaf.name}"{self.choices.pick(LANES)})')
 
     def _tensorize(self, op: str, leaves: tuple[Leaf, ...]) -> None:
-        self._try(f'tensorize("{op}", "{leaves[max(len(leaves) - 3, 0)].name}")')
+        if self.choices.chance(60):
+            leaves = self._tile_shape(op, leaves)
+        kernel = self.choices.pick(TILES)
+        self._try(f'tensorize("{op}", "{leaves[max(len(leaves) - 3, 0)].name}"{kernel})')
+
+    def _tile_shape(self, op: str, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
+        """The loops of an operator such that the innermost are rows, columns and a reduction, if it has these."""
+        choices = self.choices
+        spatial = [leaf.name for leaf in leaves if not leaf.reduction]
+        reduced = [leaf.name for leaf in leaves if leaf.reduction]
+        if not spatial or not reduced:
+            return leaves
+        tile = spatial[-2:] if choices.chance(80) else spatial[-1:]
+        cut = [*tile, reduced[-1]] if choices.chance(40) else tile
+        inner = []
+        for name in (*tile, reduced[-1]):
+            names = self.program.fresh("l"), self.program.fresh("l")
+            factor, tail = choices.pick(FACTORS), choices.pick(["guard", *TAILS])
+            split = name in cut and self._try(
+                f'split("{op}", "{name}", {factor}, tail="{tail}", names={names})'
+            )
+            inner.append(names[1] if split else name)
+        rest = [leaf.name for leaf in self._leaves(op) if leaf.name not in inner]
+        order = ", ".join(f'"{name}"' for name in (*rest, *inner))
+        self._try(f'reorder("{op}", {order})')
+        return self._leaves(op)
 
     def _parallel(self, op: str, leaves: tuple[Leaf, ...]) -> None:
         if not leaves:
