@@ -44,6 +44,9 @@ TRMM = Recipe(
                     "tiled": Variant(schedules.tiled, "balanced tiles of micro-kernels, shared by cost"),
                     "tiled_fine": Variant(schedules.tiled_fine, "the same in smaller blocks"),
                     "uncopied": Variant(schedules.uncopied, "tiles along B where it is"),
+                    "openblas": Variant(
+                        schedules.openblas, "tiles by OpenBLAS up to the diagonal, micro-kernels near it"
+                    ),
                     "tiled_unbalanced": Variant(
                         schedules.tiled_unbalanced, "smaller blocks in equal numbers"
                     ),

@@ -11,6 +11,8 @@ from cora.kernels.triangular.trmm import Triangle
 LOWER = Triangle()
 #: So many numbers of B stay in a core's own cache, and are not worth a copy.
 CACHED = 1 << 18
+#: Rows and columns of the tiles that OpenBLAS computes.
+OFFLOADED = (192, 1024)
 
 
 def flat(C: cora.Tensor) -> cora.Schedule:
@@ -36,6 +38,21 @@ def tiled_fine(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
 def uncopied(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
     """`tiled` along B where it is: better where B fits a core's own cache."""
     return _tiled(C, triangle, TRIANGLE, "cost", copied=False)
+
+
+def openblas(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
+    """What is dense of a triangle is offloaded: tiles are calls of OpenBLAS up to the diagonal of their first row.
+
+    The rest, near the diagonal, is computed by micro-kernels. BLAS takes rows that are evenly apart, in their order;
+    where those of the triangle are not (packed, or with sums that shrink) this is `tiled`.
+    """
+    if triangle.side == "right" or triangle.storage == "packed" or not triangle.grows:
+        return tiled(C, triangle=triangle)
+    s = cora.schedule(C).split(C, "j", OFFLOADED[1], names=("jc", "jv"), tail="balanced")
+    s = s.split(C, "i", OFFLOADED[0], names=("ic", "iv"), tail="balanced").reorder(
+        C, "jc", "ic", "iv", "jv", "p"
+    )
+    return s.fuse(C, "jc", "ic", name="block").tensorize(C, "iv", "openblas").parallel(C, "block")
 
 
 def suited(n: int, width: int, workers: int = 1) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import cora
-
 from tests.tiles.given_kernels import any_tile, row_of_16
 
 HEADER = (

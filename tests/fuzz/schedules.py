@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.util
 
 from cora.errors import ScheduleError
-from cora.ir.expr import Const
+from cora.ir.expr import Access, Binary, Const
 from cora.ir.tensor import Tensor
-from cora.lang.check import tensors_of
+from cora.lang.check import reductions_of, tensors_of
 from cora.schedule.balance import BALANCES
 from cora.schedule.nest import Leaf
 from cora.schedule.schedule import Schedule
@@ -95,6 +95,13 @@ class Schedules:
                 for piece in pieces:
                     self._operator(piece)
                 return
+        if self._is_product(name) and choices.chance(70):
+            for _ in range(choices.pick([0, 0, 1, 2])):
+                self._step(name)
+            self._tensorize(name, self._tile_shape(name, self._leaves(name)))
+            if choices.chance(50):
+                self._parallel(name, self._leaves(name))
+            return
         for _ in range(choices.integer(0, 7)):
             self._step(name)
         if choices.chance(50):
@@ -259,10 +266,19 @@ class Schedules:
         self._try(f'vectorize("{op}", "{leaf.name}"{self.choices.pick(LANES)})')
 
     def _tensorize(self, op: str, leaves: tuple[Leaf, ...]) -> None:
-        if self.choices.chance(60):
-            leaves = self._tile_shape(op, leaves)
         kernel = self.choices.pick(TILES)
         self._try(f'tensorize("{op}", "{leaves[max(len(leaves) - 3, 0)].name}"{kernel})')
+
+    def _is_product(self, op: str) -> bool:
+        """Whether a micro-kernel may compute the operator: one float32 sum of products."""
+        tensor = self.schedule.nest(op).tensor
+        found = reductions_of(tensor.body) if tensor.body is not None else []
+        if tensor.dtype != "float32" or len(found) != 1 or found[0].op != "sum":
+            return False
+        match found[0].body:
+            case Binary(op="mul", a=Access() as a, b=Access() as b):
+                return bool(a.dtype == b.dtype == "float32")
+        return False
 
     def _tile_shape(self, op: str, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
         """The loops of an operator such that the innermost are rows, columns and a reduction, if it has these."""
@@ -271,16 +287,15 @@ class Schedules:
         reduced = [leaf.name for leaf in leaves if leaf.reduction]
         if not spatial or not reduced:
             return leaves
-        tile = spatial[-2:] if choices.chance(80) else spatial[-1:]
-        cut = [*tile, reduced[-1]] if choices.chance(40) else tile
         inner = []
-        for name in (*tile, reduced[-1]):
+        for name in (*(spatial[-2:] if choices.chance(80) else spatial[-1:]), reduced[-1]):
             names = self.program.fresh("l"), self.program.fresh("l")
             factor, tail = choices.pick(FACTORS), choices.pick(["guard", *TAILS])
-            split = name in cut and self._try(
-                f'split("{op}", "{name}", {factor}, tail="{tail}", names={names})'
-            )
-            inner.append(names[1] if split else name)
+            cut = name != reduced[-1] or choices.chance(40)
+            if cut and self._try(f'split("{op}", "{name}", {factor}, tail="{tail}", names={names})'):
+                inner.append(names[1])
+            else:
+                inner.append(name)
         rest = [leaf.name for leaf in self._leaves(op) if leaf.name not in inner]
         order = ", ".join(f'"{name}"' for name in (*rest, *inner))
         self._try(f'reorder("{op}", {order})')

@@ -12,6 +12,7 @@ import pytest
 import cora
 from cora.kernels.triangular import BANDED, ELEMENTWISE, TRADD, TRMM, TRMUL, Triangle, suited
 from tests.kernels.arrays import assert_product
+from tests.openblas import needs_openblas, variants
 
 TRIANGLES = [
     Triangle(*parts)
@@ -71,13 +72,24 @@ def test_trmm(triangle: Triangle) -> None:
         check_trmm(kernel, triangle, n, width)
 
 
-@pytest.mark.parametrize("variant", TRMM.variants["llvm"])
+@pytest.mark.parametrize("variant", variants(TRMM))
 def test_variants_of_trmm(variant: str) -> None:
     for triangle in (Triangle(), Triangle(storage="packed")):
         kernel = trmm_kernel(variant, triangle)
         for n, width in SHAPES:
             check_trmm(kernel, triangle, n, width)
         check_trmm(kernel, triangle, 257, 96, threads=5)
+
+
+@needs_openblas
+@pytest.mark.parametrize("triangle", TRIANGLES, ids=str)
+def test_triangles_offloaded(triangle: Triangle) -> None:
+    """What BLAS cannot take runs in our own tiles."""
+    kernel = trmm_kernel("openblas", triangle)
+    takes = triangle.side == "left" and triangle.storage == "dense" and triangle.grows
+    assert (", by openblas" in kernel.ir("lowered")) == takes
+    for n, width in [*SHAPES, (257, 96)]:
+        check_trmm(kernel, triangle, n, width)
 
 
 def test_the_suited_variant() -> None:

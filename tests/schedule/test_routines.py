@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 import threading
@@ -15,6 +14,7 @@ import pytest
 
 import cora
 from cora.tiles import openblas as library
+from tests.openblas import needs_openblas
 from tests.reference import assert_matches
 from tests.schedule.test_tensorize import (
     SETTINGS,
@@ -40,9 +40,6 @@ from tests.schedule.test_tensorize import (
     row,
 )
 from tests.tiles.given_kernels import any_text, any_tile, row_of_16
-
-INSTALLED = importlib.util.find_spec("scipy_openblas32") is not None
-needs_openblas = pytest.mark.skipif(not INSTALLED, reason="scipy-openblas32 is not installed")
 
 Routine = cora.MicroKernel | Literal["openblas"]
 ROUTINES: dict[str, Callable[[], Routine]] = {
