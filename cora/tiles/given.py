@@ -178,5 +178,5 @@ def _parsed(name: str, ir: str) -> Any:
         module = binding.parse_assembly(_PROCESSOR.sub('"made-for"', ir))
         module.verify()
     except RuntimeError as error:
-        raise UserError(f"MicroKernel '{name}': LLVM refuses the text: {error}") from error
+        raise UserError(f"MicroKernel '{name}': LLVM refuses the text: {str(error).strip()}") from error
     return module
