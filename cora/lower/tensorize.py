@@ -36,7 +36,7 @@ from cora.lower.flatten import Flat
 from cora.lower.guards import Guards
 from cora.lower.loops import existing, first_and_last
 from cora.lower.operation import Operation, context_of, simplifier_of
-from cora.lower.tile_bounds import TileLoops, from_zero, guarded_read, guards_of_products
+from cora.lower.tile_bounds import TileLoops, from_zero, guarded_read, guards_of_products, without_guards
 from cora.prove import Outcome
 from cora.schedule.nest import Leaf
 
@@ -51,7 +51,10 @@ def make_tile(op: Operation, flat: Flat, guards: Guards) -> tuple[Stmt, tuple[Ex
     Raises ScheduleError if the body, an access or a condition does not fit a micro-kernel.
     """
     own = TileLoops(op.nest.leaves[-op.nest.tile :], flat, op.conditions)
-    return _Matcher(op, guards, from_zero(own, simplifier_of(op.nest))).stmt()
+    simplifier = simplifier_of(op.nest)
+    if guards.keep_all:
+        own = without_guards(own, simplifier)
+    return _Matcher(op, guards, from_zero(own, simplifier)).stmt()
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,9 +252,8 @@ class _Matcher:
                     by_column = self._row_var not in free_vars(right.offset)
                     if by_row and by_column and left.buffer.dtype == right.buffer.dtype == "float32":
                         fixed = frozenset({self._row_var, self.column.var})
-                        keep_all, refuse = self.guards.keep_all, self.refuse
                         products = guards_of_products(
-                            (one, other), self.known, fixed, self.simplifier, keep_all=keep_all, refuse=refuse
+                            (one, other), self.known, fixed, self.simplifier, self.refuse
                         )
                         return left, right, products
         raise self.refuse(

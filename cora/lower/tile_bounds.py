@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from cora.ir.expr import TRUE, ZERO, Binary, Const, Expr, Read, Select, Var, binary
 from cora.ir.poly import linear_in
 from cora.ir.simplify import Simplifier
-from cora.ir.visit import free_vars, substitute
+from cora.ir.visit import children, free_vars, rebuild, substitute, walk
 from cora.lower.access import conjuncts
 from cora.lower.flatten import Flat
 from cora.schedule.nest import Leaf
@@ -82,24 +82,42 @@ def guards_of_products(
     known: frozenset[Expr],
     fixed: frozenset[Var],
     simplifier: Simplifier,
-    *,
-    keep_all: bool,
     refuse: Callable[[str], Exception],
 ) -> list[Expr]:
     """The guards of two factors that decide which products there are, as conditions.
 
     known: what holds wherever the tile is; fixed: the loops over rows and columns, on which none may depend.
-    A product whose factors are both 0 adds nothing. Where one of them is not, it might be infinite; but where every
-    guard is kept, those of loads are false in padded iterations alone.
+    A product whose factors are both 0 adds nothing; where one of them is not, it might be infinite.
     """
-    texts = [{simplifier(c): None for c in guards} for _, guards in sides]
+    own, other = ({simplifier(c): None for c in guards} for _, guards in sides)
     found: dict[Expr, None] = {}
-    for (read, _), own, other in zip(sides, texts, reversed(texts), strict=True):
-        for condition in own:
+    for (read, _), these, those in ((sides[0], own, other), (sides[1], other, own)):
+        for condition in these:
             if condition == TRUE or condition in known:
                 continue
-            both = condition in other or (keep_all and bool(free_vars(read.offset)))
-            if free_vars(condition) & fixed or not both:
+            if free_vars(condition) & fixed or condition not in those:
                 raise refuse(f"what is read of {read.buffer.name} depends on {condition}")
             found[condition] = None
     return list(found)
+
+
+def without_guards(loops: TileLoops, simplifier: Simplifier) -> TileLoops:
+    """The same where every guard is kept: those of loads become conditions on the iterations.
+
+    A read that is evaluated in every valid iteration is inside its tensor there, so its guard is false in padded
+    iterations alone, and what these compute nobody reads. A read that a `where` chooses keeps its guard.
+    """
+    seen = {simplifier(c) for c in loops.conditions}
+    found: dict[Expr, None] = {}
+
+    def open_(e: Expr) -> Expr:
+        guarded = guarded_read(e)
+        if guarded is not None and not any(isinstance(n, Read) for c in guarded[1] for n in walk(c)):
+            found.update((c, None) for c in guarded[1] if simplifier(c) not in {TRUE, *seen})
+            return guarded[0]
+        if isinstance(e, Select):
+            return e
+        return rebuild(e, tuple(open_(c) for c in children(e)))
+
+    body = open_(loops.flat.body)
+    return replace(loops, flat=replace(loops.flat, body=body), conditions=(*loops.conditions, *found))

@@ -266,6 +266,8 @@ class Schedules:
         self._try(f'vectorize("{op}", "{leaf.name}"{self.choices.pick(LANES)})')
 
     def _tensorize(self, op: str, leaves: tuple[Leaf, ...]) -> None:
+        if not self._is_product(op) and self.choices.chance(80):
+            return  # the build would refuse the whole program
         kernel = self.choices.pick(TILES)
         self._try(f'tensorize("{op}", "{leaves[max(len(leaves) - 3, 0)].name}"{kernel})')
 

@@ -223,7 +223,7 @@ def test_a_kept_guard_that_changes_inside_the_tile_is_refused() -> None:
     c = cora.compute("C", [batch, filters, j], cora.sum(w[filters, taps] * wide[batch, j + taps], over=taps))
     s = cora.schedule(c).split(c, j, 64, names=("jp", "jv")).reorder(c, "jp", "filter", "jv", taps)
     check(s.tensorize(c, "filter"), [w, wide])
-    with pytest.raises(cora.ScheduleError, match=r"what is read of wide depends on .*tap < n\[batch\]"):
+    with pytest.raises(cora.ScheduleError, match="depends on another loop of the tile"):
         cora.build(s.tensorize(c, "filter"), settings=KEEP)
 
 
