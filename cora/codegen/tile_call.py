@@ -26,7 +26,7 @@ class TileCall:
 
     depth, limit: row r has min(max(depth + step * r, 0), limit) products. skip: of these, how many come first and are
     done already, so that a call adds the others (None: none). fixed: the number of products of every row, in place of
-    all that.
+    all that. reads: the operand that is read in vectors. packs: whether what is read is written to b.
     """
 
     s: Tile
@@ -36,9 +36,12 @@ class TileCall:
     depth: Tir
     limit: Tir
     places: Mapping[str, _Place]
-    flags: Tir
+    starts: Tir
+    ends: Tir
     skip: Tir | None = None
     fixed: Tir | None = None
+    reads: str = "b"
+    packs: bool = False
 
     @staticmethod
     def make(c: Context, s: Tile, family: TileFamily) -> TileCall:
@@ -48,18 +51,18 @@ class TileCall:
         )
         places = {name: _place(c, operand) for name, operand in s.operands().items()}
         begin = Flags.START_ROW if s.start else Flags.NONE
-        starts = _choice(c, s.first, begin, Flags.START_C)
+        starts = c.scope.bind(_choice(c, s.first, begin, Flags.START_C), "starts")
         ends = _choice(c, s.last, Flags.RESIDUAL if s.residual else Flags.NONE, Flags.NONE)
-        flags = c.scope.bind(T.Add(starts, ends), "flags")
-        return TileCall(s, family, rows, columns, depth, limit, places, flags)
+        ends = c.scope.bind(ends, "ends")
+        return TileCall(s, family, rows, columns, depth, limit, places, starts, ends)
 
     def at_depth(self, depth: Tir) -> TileCall:
-        """The same for as many products in every row."""
-        return replace(self, fixed=depth)
+        """The same for as many products in every row; without an end, where some rows have more."""
+        return replace(self, fixed=depth, ends=i64(0) if self.s.step else self.ends)
 
     def beyond(self, depth: Tir) -> TileCall:
         """What follows so many products in each row, added to what they gave."""
-        return replace(self, skip=depth, flags=i64(int(Flags.START_C)))
+        return replace(self, skip=depth, starts=i64(int(Flags.START_C)))
 
     def depth_of(self, c: Context, row: Tir) -> Tir:
         """How many products a row has."""
@@ -81,31 +84,55 @@ class TileCall:
     def emit(self, c: Context, r0: Tir, rows: Tir, c0: Tir, columns: Tir) -> None:
         """`rows` by `columns` from (r0, c0); nothing happens where one of them is not positive."""
         inner = c.child()
-        self._calls(inner, r0, rows, c0, columns)
+        if self.s.fill is None:
+            self._calls(inner, r0, rows, c0, columns)
+        else:
+            first, later = inner.child(), inner.child()
+            self._filling(first, r0, rows, c0, columns)
+            self._calls(later, r0, rows, c0, columns)
+            fills = evaluate(inner, self.s.fill.when).tir
+            inner.scope.add(T.IfThenElse(fills, first.scope.stmt(), later.scope.stmt()))
         some = T.And(T.GT(rows, i64(0)), T.GT(columns, i64(0)))
         c.scope.add(T.IfThenElse(some, inner.scope.stmt(), None))
+
+    def _filling(self, c: Context, r0: Tir, rows: Tir, c0: Tir, columns: Tir) -> None:
+        """The first use of a part of b: what all rows read is written to b; what only some read is not used again."""
+        source = replace(self, reads="source")
+        depth = self.depth_of(c, r0)
+        replace(source, packs=True).at_depth(depth)._calls(c, r0, rows, c0, columns)
+        if self.s.step:
+            source.beyond(depth)._calls(c, r0, rows, c0, columns)
 
     def _calls(self, c: Context, r0: Tir, rows: Tir, c0: Tir, columns: Tir) -> None:
         """All rows of one depth; or each row one deeper than the one before; or, where the limit cuts that, one by
         one."""
         depth = self.depth_of(c, r0)
         if self.s.step == 0 or self.fixed is not None:
-            self._call(c, r0, rows, c0, columns, depth, self.flags)
+            self._call(c, r0, rows, c0, columns, depth)
             return
         last = self.depth_of(c, T.Add(r0, T.Sub(rows, i64(1))))
         flat, steps, single = c.child(), c.child(), c.child()
-        self._call(flat, r0, rows, c0, columns, depth, self.flags)
-        self._call(steps, r0, rows, c0, columns, depth, T.Add(self.flags, i64(int(Flags.TRIANGLE))))
+        self._call(flat, r0, rows, c0, columns, depth)
+        self._call(steps, r0, rows, c0, columns, depth, Flags.TRIANGLE)
         row = single.scope.var("row", "int64")
         inner = single.child()
         own = self.depth_of(inner, T.Add(r0, row))
-        self._call(inner, T.Add(r0, row), i64(1), c0, columns, own, self.flags)
+        self._call(inner, T.Add(r0, row), i64(1), c0, columns, own)
         one_by_one = T.For(row, i64(0), rows, T.ForKind.SERIAL, inner.scope.stmt())
         grown = T.Sub(last, depth)
         regular = T.IfThenElse(T.EQ(grown, T.Sub(rows, i64(1))), steps.scope.stmt(), one_by_one)
         c.scope.add(T.IfThenElse(T.EQ(grown, i64(0)), flat.scope.stmt(), regular))
 
-    def _call(self, c: Context, r0: Tir, rows: Tir, c0: Tir, columns: Tir, depth: Tir, flags: Tir) -> None:
+    def _call(
+        self,
+        c: Context,
+        r0: Tir,
+        rows: Tir,
+        c0: Tir,
+        columns: Tir,
+        depth: Tir,
+        mode: Flags = Flags.NONE,
+    ) -> None:
         """One call; none where a block adds nothing to what is there."""
         lanes = self.family.lanes
         vectors = c.scope.bind(T.truncdiv(T.Add(columns, i64(lanes - 1)), i64(lanes)), "vectors")
@@ -115,23 +142,26 @@ class TileCall:
         out = self.address("out", r0, c0)
         start = self.address("start", zero, c0) if self.s.start else out
         residual = self.address("residual", r0, c0) if self.s.residual else out
-        a, b = self.places["a"], self.places["b"]
+        a, b = self.places["a"], self.places[self.reads]
         a_row = a[2] if is_zero(a[4]) or is_zero(r0) else T.Add(a[2], T.Mul(r0, a[4]))
+        begin_and_end = T.Add(self.starts, self.ends)
+        flags = T.Add(begin_and_end, i64(int(mode | (Flags.PACK if self.packs else Flags.NONE))))
         arguments = (
             rows, vectors,
             self.address("a", r0, done), a_row, a[4], a[3],
-            self.address("b", done, c0), b[2],
+            self.address(self.reads, done, c0), b[2],
             out, self.places["out"][2],
             depth,
             start,
             residual, self.places["residual"][2] if self.s.residual else zero,
-            out, flags, rest,
+            self.address("b", done, c0) if self.packs else out, self.places["b"][2],
+            flags, rest,
         )  # fmt: skip
         call = T.Evaluate(T.call_extern("int32", SYMBOL, *arguments))
         if self.skip is None and self.s.first == TRUE:
             c.scope.add(call)
         else:
-            changes = T.Or(T.GT(depth, zero), T.NE(flags, i64(int(Flags.START_C))))
+            changes = T.Or(T.GT(depth, zero), T.NE(begin_and_end, i64(int(Flags.START_C))))
             c.scope.add(T.IfThenElse(changes, call, None))
 
 

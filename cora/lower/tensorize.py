@@ -6,7 +6,7 @@ is beyond a sum of products with a row and a matrix added is computed in loops o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cora.errors import ScheduleError
 from cora.ir.bounds import bounds
@@ -29,32 +29,48 @@ from cora.ir.expr import (
 )
 from cora.ir.poly import linear_in, stride_in
 from cora.ir.simplify import Simplifier, simplify
-from cora.ir.stmt import Buffer, For, If, LoopKind, Operand, Stmt, Store, Tile, block
+from cora.ir.stmt import Buffer, Fill, For, If, LoopKind, Operand, Stmt, Store, Tile, block
 from cora.ir.ufun import Scan
 from cora.ir.visit import free_vars, substitute, walk
+from cora.lower.first_use import Filled, Use, first_use
 from cora.lower.flatten import Flat
 from cora.lower.guards import Guards
 from cora.lower.loops import existing, first_and_last
 from cora.lower.operation import Operation, context_of, simplifier_of
 from cora.lower.tile_bounds import TileLoops, from_zero, guarded_read, guards_of_products, without_guards
 from cora.prove import Outcome
-from cora.schedule.nest import Leaf
+from cora.schedule.nest import Leaf, LoopNest
 
 NO_VAR = Var("%none")
 #: Of the loops behind a tile: one 64-byte vector of float32.
 LANES = 16
 
 
-def make_tile(op: Operation, flat: Flat, guards: Guards) -> tuple[Stmt, tuple[Expr, ...]]:
+def make_tile(
+    op: Operation, flat: Flat, guards: Guards, filled: Filled | None = None
+) -> tuple[Stmt, tuple[Expr, ...]]:
     """The tile of an operation over flat buffers, and the conditions that stay around it.
+
+    filled: a copy that the tile fills, and the same operation without it.
 
     Raises ScheduleError if the body, an access or a condition does not fit a micro-kernel.
     """
-    own = TileLoops(op.nest.leaves[-op.nest.tile :], flat, op.conditions)
-    simplifier = simplifier_of(op.nest)
-    if guards.keep_all:
-        own = without_guards(own, simplifier)
-    return _Matcher(op, guards, from_zero(own, simplifier)).stmt()
+    loops = _loops(op, flat, guards)
+    if filled is None:
+        return _Matcher(op, guards, loops).stmt()
+    assert filled.flat is not None
+    direct = _loops(filled.direct, filled.flat, guards)
+    both = tuple(dict.fromkeys((*loops.conditions, *direct.conditions)))
+    matcher, other = (
+        _Matcher(of, guards, replace(own, conditions=both)) for of, own in ((op, loops), (filled.direct, direct))
+    )
+    return matcher.stmt(filled.copy, other)
+
+
+def _loops(op: Operation, flat: Flat, guards: Guards) -> TileLoops:
+    """The innermost loops of an operation; where every guard is kept, guards of loads are conditions on them."""
+    loops = TileLoops(op.nest.leaves[-op.nest.tile :], flat, op.conditions)
+    return without_guards(loops, simplifier_of(op.nest)) if guards.keep_all else loops
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +97,7 @@ class _Matcher:
     def __init__(self, op: Operation, guards: Guards, loops: TileLoops) -> None:
         self.op = op
         self.guards = guards
+        loops = from_zero(loops, simplifier_of(op.nest))
         self.flat, self.conditions = loops.flat, loops.conditions
         self.row: Leaf | None = loops.leaves[0] if len(loops.leaves) == 3 else None
         self.column, self.depth = loops.leaves[-2:]
@@ -90,8 +107,10 @@ class _Matcher:
     def refuse(self, reason: str) -> ScheduleError:
         return ScheduleError(f"tensorize: the tile of '{self.op.tensor.name}' has no micro-kernel: {reason}")
 
-    def stmt(self) -> tuple[Stmt, tuple[Expr, ...]]:
-        """The call, and behind it what is made of its result."""
+    def stmt(
+        self, copy: LoopNest | None = None, direct: _Matcher | None = None
+    ) -> tuple[Stmt, tuple[Expr, ...]]:
+        """The call, and behind it what is made of its result; `copy` is filled with what `direct` reads in its place."""
         flat = self.flat
         if flat.buffer.dtype != "float32":
             raise self.refuse(f"the output is {flat.buffer.dtype}, not float32")
@@ -125,11 +144,45 @@ class _Matcher:
             first,
             last,
             self.op.nest.routine,
+            None
+            if copy is None or direct is None
+            else self._fill(copy, direct, limits, outside, left, right),
         )
         if core == flat.body:
             return tile, outside
         behind = self._behind(flat, core, limits)
         return block([tile, If(last, behind) if last != TRUE else behind]), outside
+
+    def _fill(
+        self,
+        copy: LoopNest,
+        direct: _Matcher,
+        limits: _Limits,
+        outside: tuple[Expr, ...],
+        left: Operand,
+        right: Operand,
+    ) -> Fill:
+        """What the first use of a part of `copy` reads in its place, and when that is."""
+        where = f"fill_at_use of '{copy.name}'"
+        if right.buffer.name != copy.tensor.name or left.buffer.name == copy.tensor.name:
+            raise ScheduleError(f"{where}: it must be what the micro-kernel reads in vectors, and that alone")
+        _, terms = direct._core(direct.flat.body)
+        _, read, products = direct._factors(terms.product)
+        if direct._limits(products) != (limits, outside):
+            raise ScheduleError(f"{where}: without the copy the tile would have other bounds")
+        source = direct._operand(
+            read.buffer, read.offset, self.depth.var, self.column.var, f"what '{copy.name}' is copied from"
+        )
+        use = Use(
+            limits.rows,
+            limits.columns,
+            limits.depth,
+            limits.step,
+            limits.limit,
+            (right.offset, right.row),
+            outside,
+        )
+        return Fill(source, first_use(copy, self.op.nest, use, self.guards, self.simplifier))
 
     def _check_routine(self, limits: _Limits, left: Operand) -> None:
         """Refuse what a routine that is not ours cannot be asked for."""

@@ -12,13 +12,14 @@ from cora.schedule.nest import State
 from cora.schedule.padding_steps import bulk_pad, pad_loop
 from cora.schedule.piece_steps import hfuse, split_op
 from cora.schedule.reduction_steps import cache_write, given_routine, library_routine, tensorize
-from cora.schedule.stage_steps import cache_read, compute_at, inline, set_scope
+from cora.schedule.stage_steps import cache_read, compute_at, fill_at_use, inline, set_scope
 from cora.schedule.steps import (
     Bind,
     BulkPad,
     CacheRead,
     CacheWrite,
     ComputeAt,
+    FillAtUse,
     Fuse,
     FuseDims,
     HFuse,
@@ -106,3 +107,5 @@ def apply(step: Step, state: State) -> State:
             return set_scope(step, state)
         case CacheRead():
             return cache_read(step, state)
+        case FillAtUse():
+            return fill_at_use(step, state)

@@ -108,6 +108,7 @@ class LoopNest:
     around: the loops of the consumer inside which an attached operator runs, outermost first.
     regions: of an attached operator, what the iteration around it computes of each dim.
     scratch: whether an attached operator is stored relative to its regions, for each worker anew.
+    filled: whether the micro-kernel that reads the operator, a copy, writes it; then its loops do not run.
     kept_in: the loop inside which the accumulators of a reduction live ("": outside its first reduction loop).
     """
 
@@ -125,6 +126,7 @@ class LoopNest:
     kept_in: str = ""
     regions: Mapping[Dim, Region] = field(default_factory=dict)
     scratch: bool = False
+    filled: bool = False
 
     @property
     def name(self) -> str:
@@ -166,6 +168,8 @@ class LoopNest:
 
     def position(self, name: str, step: str) -> int:
         """The place of the leaf `name`; ScheduleError if there is none."""
+        if self.filled:
+            raise ScheduleError(f"{step}: '{self.tensor.name}' is filled where it is used; it has no loops")
         for place, leaf in enumerate(self.leaves):
             if leaf.name == name:
                 return place

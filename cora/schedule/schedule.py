@@ -21,6 +21,7 @@ from cora.schedule.steps import (
     CacheRead,
     CacheWrite,
     ComputeAt,
+    FillAtUse,
     Fuse,
     FuseDims,
     HFuse,
@@ -220,10 +221,15 @@ class Schedule:
         return self.then(HoistLoads(bool(on)))
 
     def remap(
-        self, op: TensorRef, loop: LoopRef, policy: Literal["descending"] | None = None, *, table: str = ""
+        self,
+        op: TensorRef,
+        loop: LoopRef,
+        policy: Literal["descending", "reversed"] | None = None,
+        *,
+        table: str = "",
     ) -> Schedule:
-        """Run a loop's iterations in another order: the costliest first, or as a permutation says that is given at
-        run time by the name `table`. See steps.Remap."""
+        """Run a loop's iterations in another order: the costliest first, the last first, or as a permutation says that
+        is given at run time by the name `table`. See steps.Remap."""
         if (policy is None) == (not table):
             raise ScheduleError(f"remap of '{_loop(loop)}': expected either a policy or table=")
         return self.then(Remap(_tensor(op), _loop(loop), policy or "given", table))
@@ -343,6 +349,10 @@ class Schedule:
         return self.then(
             CacheRead(_tensor(op), _tensor(tensor), _loop(loop), name or f"{_tensor(tensor)}_copy")
         )
+
+    def fill_at_use(self, op: TensorRef) -> Schedule:
+        """Let the micro-kernel that reads a copy, made by cache_read, first also write it. See steps.FillAtUse."""
+        return self.then(FillAtUse(_tensor(op)))
 
     def to_json(self) -> str:
         """The steps as JSON text; `from_json` reads it."""

@@ -14,7 +14,7 @@ from cora.ir.visit import free_vars, substitute, transform, walk
 from cora.lang.check import check_body, reductions_of
 from cora.schedule.nest import LoopNest, State, initial_nest
 from cora.schedule.regions import attached_nest
-from cora.schedule.steps import CacheRead, ComputeAt, Inline, SetScope
+from cora.schedule.steps import CacheRead, ComputeAt, FillAtUse, Inline, SetScope
 from cora.storage.layout import Layout
 
 
@@ -167,6 +167,28 @@ def cache_read(step: CacheRead, state: State) -> State:
     if result.nests[copy.name].around[: len(made)] != made:
         raise ScheduleError(f"{where}: '{source.name}' is computed at a loop further inside")
     return set_scope(SetScope(copy.name, "scratch"), result)
+
+
+def fill_at_use(step: FillAtUse, state: State) -> State:
+    """Mark a copy; whether its first use fills it is decided when the nest of its reader is lowered."""
+    where = f"fill_at_use of '{step.op}'"
+    nest = state.nest(step.op, "fill_at_use")
+    tensor = nest.tensor
+    match tensor.body:
+        case Access(indices=indices) if indices == tensor.dims and nest.scratch:
+            pass
+        case _:
+            raise ScheduleError(f"{where}: expected a copy that cache_read has made")
+    own = {dim.name for dim in tensor.dims}
+    if any(leaf.kind is not LoopKind.SERIAL or leaf.name not in own for leaf in nest.leaves):
+        raise ScheduleError(f"{where}: its loops are scheduled, but would not run")
+    consumer, _ = state.attached[step.op]
+    readers = readers_of(tensor.name, state)
+    if readers != [consumer]:
+        raise ScheduleError(
+            f"{where}: '{consumer}' alone must read it, in its own loops; {', '.join(readers)} do"
+        )
+    return state.with_nest(replace(nest, filled=True))
 
 
 def _check_copied(where: str, nest: LoopNest, source: Tensor, loop: str, owner: str) -> None:

@@ -152,13 +152,14 @@ class Remap:
 
     before: for i in 0..E: body(i)        after: for k in 0..E: body(order[k])
 
-    policy "descending": the costliest first, by the extents of the inner loops; "given": the permutation that the
-    caller gives by the name `table`, one of 0..E-1, checked before anything runs.
+    policy "descending": the costliest first, by the extents of the inner loops; "reversed": the last first, without a
+    table; "given": the permutation that the caller gives by the name `table`, one of 0..E-1, checked before anything
+    runs.
     """
 
     op: str
     loop: str
-    policy: Literal["descending", "given"]
+    policy: Literal["descending", "reversed", "given"]
     table: str
 
 
@@ -241,6 +242,22 @@ class CacheRead:
     tensor: str
     loop: str
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class FillAtUse:
+    """Let the micro-kernel that reads a copy first also write it: packing fused into the first use of a panel.
+
+    before: for ko: for ki: for j: copy[ki, j] = B[ko*64 + ki, j]        (cache_read of B at ko, tiles along j and ki)
+                    for i: tile(out, A, copy)
+    after:  for ko: for i: tile(out, A, B, writing copy) if i == 0 else tile(out, A, copy)
+
+    The copy, `op`, has no loops then: its elements are written by the tile of the first iteration of the loops in which
+    it is used again. So that tile must exist, and use all that later ones do: both are proved, or it is refused when
+    the schedule is lowered. A triangle grows from row to row: run its last rows first (remap "reversed").
+    """
+
+    op: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,6 +489,7 @@ Step: TypeAlias = (
     | ComputeAt
     | SetScope
     | CacheRead
+    | FillAtUse
     | CacheWrite
     | Tensorize
     | TensorizeBy
