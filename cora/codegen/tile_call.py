@@ -144,8 +144,8 @@ class TileCall:
         residual = self.address("residual", r0, c0) if self.s.residual else out
         a, b = self.places["a"], self.places[self.reads]
         a_row = a[2] if is_zero(a[4]) or is_zero(r0) else T.Add(a[2], T.Mul(r0, a[4]))
-        begin_and_end = T.Add(self.starts, self.ends)
-        flags = T.Add(begin_and_end, i64(int(mode | (Flags.PACK if self.packs else Flags.NONE))))
+        asked = T.Add(T.Add(self.starts, self.ends), i64(int(mode)))
+        flags = T.Add(asked, i64(int(Flags.PACK))) if self.packs else asked
         arguments = (
             rows, vectors,
             self.address("a", r0, done), a_row, a[4], a[3],
@@ -161,7 +161,7 @@ class TileCall:
         if self.skip is None and self.s.first == TRUE:
             c.scope.add(call)
         else:
-            changes = T.Or(T.GT(depth, zero), T.NE(begin_and_end, i64(int(Flags.START_C))))
+            changes = T.Or(T.GT(depth, zero), T.NE(asked, i64(int(Flags.START_C))))
             c.scope.add(T.IfThenElse(changes, call, None))
 
 
