@@ -62,7 +62,8 @@ def make_tile(
     direct = _loops(filled.direct, filled.flat, guards)
     both = tuple(dict.fromkeys((*loops.conditions, *direct.conditions)))
     matcher, other = (
-        _Matcher(of, guards, replace(own, conditions=both)) for of, own in ((op, loops), (filled.direct, direct))
+        _Matcher(of, guards, replace(own, conditions=both))
+        for of, own in ((op, loops), (filled.direct, direct))
     )
     return matcher.stmt(filled.copy, other)
 
@@ -97,11 +98,15 @@ class _Matcher:
     def __init__(self, op: Operation, guards: Guards, loops: TileLoops) -> None:
         self.op = op
         self.guards = guards
-        loops = from_zero(loops, simplifier_of(op.nest))
+        self.simplifier: Simplifier = simplifier_of(op.nest)
+        self.conditions = loops.conditions
+        own = {leaf.var for leaf in loops.leaves}
+        implied = tuple(c for c in loops.conditions if free_vars(c) & own and self._implied(c))
+        others = tuple(c for c in loops.conditions if c not in implied)
+        loops = from_zero(replace(loops, conditions=others, held=implied), self.simplifier)
         self.flat, self.conditions = loops.flat, loops.conditions
         self.row: Leaf | None = loops.leaves[0] if len(loops.leaves) == 3 else None
         self.column, self.depth = loops.leaves[-2:]
-        self.simplifier: Simplifier = simplifier_of(op.nest)
         self.known = frozenset(self.simplifier(c) for c in (*self.conditions, *loops.held))
 
     def refuse(self, reason: str) -> ScheduleError:
@@ -110,7 +115,7 @@ class _Matcher:
     def stmt(
         self, copy: LoopNest | None = None, direct: _Matcher | None = None
     ) -> tuple[Stmt, tuple[Expr, ...]]:
-        """The call, and behind it what is made of its result; `copy` is filled with what `direct` reads in its place."""
+        """The call, and behind it what is made of its result; `copy` is filled with what `direct` reads instead."""
         flat = self.flat
         if flat.buffer.dtype != "float32":
             raise self.refuse(f"the output is {flat.buffer.dtype}, not float32")
@@ -380,8 +385,6 @@ class _Matcher:
         exist: list[Expr] = list(existing(self.op.nest.blocks))
         for condition in (*self.conditions, *products):
             inside = [var for var in reversed(ends) if var in free_vars(condition)]
-            if inside and self._implied(condition):
-                continue
             if inside:
                 ends[inside[0]].append(self._end(condition, inside[0]))
             elif condition in products or blocks & free_vars(condition):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from cora.ir.expr import TRUE, ZERO, Binary, Const, Expr, Read, Select, Var, binary
+from cora.ir.expr import ONE, TRUE, ZERO, Binary, Const, Expr, Read, Select, Var, binary
 from cora.ir.poly import linear_in
 from cora.ir.simplify import Simplifier
 from cora.ir.visit import children, free_vars, rebuild, substitute, walk
@@ -41,10 +41,10 @@ def _moved(loops: TileLoops, place: int, simplifier: Simplifier) -> TileLoops:
     begins: dict[Expr, Expr] = {}
     for condition in loops.conditions:
         match condition:
-            case Binary(op="le", a=a, b=b):
+            case Binary(op="le" | "lt" as op, a=a, b=b):
                 split = linear_in(simplifier(b - a), leaf.var)
                 if split is not None and split[0] == 1 and not free_vars(split[1]) & inside:
-                    begins[condition] = simplifier(ZERO - split[1])
+                    begins[condition] = simplifier((ZERO if op == "le" else ONE) - split[1])
     if not begins:
         return loops
     begin: Expr = ZERO

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from cora.errors import CoraError, ScheduleError
 from cora.ir import dtypes
-from cora.ir.expr import Access, Expr, constant
+from cora.ir.expr import Access, Expr
 from cora.ir.simplify import simplify
 from cora.ir.stmt import LoopKind
 from cora.ir.tensor import Tensor
@@ -153,9 +153,14 @@ def cache_read(step: CacheRead, state: State) -> State:
         raise ScheduleError(f"{where}: its values are indices, which are checked before the launch")
     source = reads[0].tensor
     owner = _owner(step.op, step.loop, state)
-    _check_copied(where, nest, source, step.loop, owner)
+    behind = owner == nest.name and _stands_in_reduction(nest, step.loop)
+    assert nest.tensor.body is not None
+    if behind and not any(_reads(r, source) for r in reductions_of(nest.tensor.body)):
+        raise ScheduleError(
+            f"{where}: '{step.op}' reads it after its reduction, which may have no iterations"
+        )
     copy = Tensor(step.name, source.dims, source.dtype, Access(source, tuple(source.dims)))
-    reader = replace(nest, tensor=_redirected(nest.tensor, source, copy))
+    reader = replace(nest, tensor=_redirected(nest.tensor, source, copy, in_reductions=behind))
     result = replace(
         state,
         nests={**state.nests, copy.name: initial_nest(copy), nest.name: reader},
@@ -191,19 +196,10 @@ def fill_at_use(step: FillAtUse, state: State) -> State:
     return state.with_nest(replace(nest, filled=True))
 
 
-def _check_copied(where: str, nest: LoopNest, source: Tensor, loop: str, owner: str) -> None:
-    """The copy must be there where the operator reads it."""
-    body = nest.tensor.body
-    assert body is not None
-    if owner != nest.name:
-        return
-    reductions = reductions_of(body)
-    outside = substitute(body, {r: constant(0, r.dtype) for r in reductions})
+def _stands_in_reduction(nest: LoopNest, loop: str) -> bool:
+    """Whether a loop is a reduction loop or stands inside one: what is copied there is not there behind it."""
     place = nest.position(loop, "cache_read")
-    if any(leaf.reduction for leaf in nest.leaves[: place + 1]) and _reads(outside, source):
-        raise ScheduleError(
-            f"{where}: '{nest.name}' also reads it after its reduction, which may have no iterations"
-        )
+    return any(leaf.reduction for leaf in nest.leaves[: place + 1])
 
 
 def _reads(e: Expr, source: Tensor) -> bool:
@@ -218,8 +214,8 @@ def _owner(op: str, loop: str, state: State) -> str:
     return owner if any(leaf.name == loop for leaf in state.nests[owner].leaves) else op
 
 
-def _redirected(reader: Tensor, source: Tensor, copy: Tensor) -> Tensor:
-    """`reader` with every access to `source` made one to `copy`."""
+def _redirected(reader: Tensor, source: Tensor, copy: Tensor, *, in_reductions: bool) -> Tensor:
+    """`reader` with every access to `source`, or every one in its reductions, made one to `copy`."""
 
     def rule(e: Expr) -> Expr | None:
         match e:
@@ -227,8 +223,13 @@ def _redirected(reader: Tensor, source: Tensor, copy: Tensor) -> Tensor:
                 return Access(copy, indices)
         return None
 
-    assert reader.body is not None
-    return Tensor(reader.name, reader.dims, reader.dtype, transform(reader.body, rule))
+    body = reader.body
+    assert body is not None
+    if in_reductions:
+        new = substitute(body, {r: transform(r, rule) for r in reductions_of(body)})
+    else:
+        new = transform(body, rule)
+    return Tensor(reader.name, reader.dims, reader.dtype, new)
 
 
 def check_attached(nest: LoopNest, consumer: LoopNest) -> None:

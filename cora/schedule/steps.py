@@ -235,7 +235,8 @@ class CacheRead:
     before: for io: for ii: O[io*4 + ii] = h(A[io*4 + ii])       after: for io: for a in 0..4: A_copy[a] = A[io*4 + a]
                                                                          for ii: O[io*4 + ii] = h(A_copy[ii])
 
-    The copy is an operator, `name`, with loops and a layout that may be scheduled (packing, transposing).
+    The copy is an operator, `name`, with loops and a layout that may be scheduled (packing, transposing). At a
+    reduction loop, or inside one, it is a copy of what the reduction reads; other reads of the tensor stay.
     """
 
     op: str

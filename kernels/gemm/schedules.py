@@ -25,17 +25,19 @@ TOKENS = 96
 def tiled(C: cora.Tensor, *, storage: Storage = PACKED, blocking: Blocking = BLOCKING) -> cora.Schedule:
     """The schedule to use: nothing is padded, no loop inside has a condition.
 
-    The part of the operand that is read in vectors is copied into panels, in memory of the worker's own, before it is
-    used: rows of a panel are adjacent then, whatever the size and the order of the matrix.
+    The part of the operand that is read in vectors is copied into panels, in memory of the worker's own, while it is
+    first used: rows of a panel are adjacent then, whatever the size of the matrix. An operand whose vectors do not
+    lie together is turned before it is used.
     """
     s = _blocks(C, storage, blocking)
     _, columns = _roles(storage)
     s = s.cache_read(C, "A" if storage.swapped else "B", "pc", "panels")
     s = s.split_dim("panels", columns, blocking.columns, names=("pb", "pl"))
     s = s.reorder_dims("panels", "batch", "pb", "p", "pl")
+    if storage.vectors_adjacent:
+        return s.fill_at_use("panels").parallel(C, "block")
     s = s.split("panels", columns, blocking.columns, names=("pb", "pl"))
-    order = ("p", "pb", "pl") if storage.vectors_adjacent else ("pb", "p", "pl")
-    s = s.reorder("panels", *order).vectorize("panels", "pl", 64 if storage.vectors_adjacent else 16)
+    s = s.reorder("panels", "pb", "p", "pl").vectorize("panels", "pl", 16)
     return s.parallel(C, "block")
 
 

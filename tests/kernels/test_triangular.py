@@ -94,6 +94,7 @@ def test_triangles_offloaded(triangle: Triangle) -> None:
 
 def test_the_suited_variant() -> None:
     assert [suited(n, n) for n in (128, 256, 512)] == ["uncopied", "uncopied", "uncopied"]
+    assert [suited(n, n) for n in (777, 8192)] == ["tiled_wide", "tiled_wide"]
     assert [suited(n, n, workers=2) for n in (777, 1024, 8192)] == ["tiled", "tiled", "tiled"]
     assert suited(1000, 300, workers=8) == "tiled_fine"
 
@@ -101,6 +102,8 @@ def test_the_suited_variant() -> None:
 def test_what_is_copied() -> None:
     tiled, uncopied = (trmm_kernel(v, Triangle()).ir("lowered") for v in ("tiled", "uncopied"))
     assert "@ panels[" in tiled
+    assert "fills panels from B[" in tiled  # by the micro-kernel that uses a panel first
+    assert "for pl" not in tiled
     assert "@ B[" in uncopied
     assert "at most" in tiled  # the depth of a tile grows from row to row
 
