@@ -36,9 +36,9 @@ from benchmarks.transformer import (
     table,
     times,
 )
-from cora.kernels import LayerWeights
-from cora.kernels.encoder import definition, schedules
+from cora.kernels import LayerWeights, linear
 from cora.kernels.encoder.layer import layer_schedules
+from cora.kernels.gemm.schedules import tokens_prepacked
 
 EXPERIMENT = "mha"
 OFFLOADED = "cora OpenBLAS"
@@ -49,7 +49,7 @@ class MultiHeadAttention:
 
     def __init__(self) -> None:
         known = layer_schedules(LAYER)
-        out = schedules.linear(*definition.linear("projected", LAYER.hidden, LAYER.hidden))
+        out = tokens_prepacked(linear(LAYER.hidden, LAYER.hidden, bias=True, name="projected"))
         self.kernels = [cora.build(s) for s in (known["qkv"], known["attended"], out)]
         self.weights = LayerWeights.random(LAYER)
 
@@ -59,11 +59,12 @@ class MultiHeadAttention:
         qkv, attended, out = (np.empty((len(x), n * LAYER.hidden), np.float32) for n in (3, 1, 1))
         project, attend, merge = self.kernels
         w = self.weights
+        into, onto = (cora.ragged(m, k.layout("W")) for m, k in ((w.qkv, project), (w.out, merge)))
 
         def own() -> None:
-            project.run(plan, x, w.qkv, w.qkv_bias, outputs={"qkv": qkv})
+            project.run(plan, x, into, w.qkv_bias, outputs={"qkv": qkv})
             attend.run(plan, qkv, outputs={"attended": attended})
-            merge.run(plan, attended, w.out, w.out_bias, outputs={"projected": out})
+            merge.run(plan, attended, onto, w.out_bias, outputs={"projected": out})
 
         def offloaded() -> None:
             np.matmul(x, w.qkv, out=qkv)

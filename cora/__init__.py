@@ -35,6 +35,7 @@ from cora.lang.ops import (
     where,
 )
 from cora.runtime.build import build, load
+from cora.runtime.deploy import KernelCall, deploy
 from cora.runtime.kernel import Kernel
 from cora.runtime.plan import Plan, plan
 from cora.schedule.schedule import Schedule, from_json, schedule
@@ -63,6 +64,7 @@ __all__ = [
     "Dim",
     "InternalError",
     "Kernel",
+    "KernelCall",
     "Layout",
     "MicroKernel",
     "Pad",
@@ -81,6 +83,7 @@ __all__ = [
     "build",
     "cast",
     "compute",
+    "deploy",
     "equal",
     "erf",
     "exp",

@@ -14,10 +14,11 @@ from tvm.ir import PointerType, PrimType
 
 from cora.codegen import arith, memory
 from cora.codegen.abi import memory_dtype
-from cora.codegen.emit_expr import bound, evaluate, find, restrict
+from cora.codegen.emit_expr import bound, evaluate, restrict
 from cora.codegen.nodes import Tir, TirBuffer, TirStmt, const, i64, int_value
 from cora.codegen.routine_call import emit_tile
 from cora.codegen.scope import Names, Scope
+from cora.codegen.transpose import emit_transposed
 from cora.codegen.values import Context, Value, index_constant
 from cora.errors import InternalError
 from cora.ir import dtypes
@@ -106,13 +107,15 @@ def _stmt(c: Context, s: Stmt) -> None:
             _stmt(c.with_value(var, value), body)
         case Store(buffer=buffer, offset=offset, value=e):
             place = evaluate(c, offset)
-            memory.store(c, find(c, buffer), buffer.dtype, place, evaluate(c, e))
+            memory.store(c, buffer, place, evaluate(c, e))
         case If():
             _if(c, s)
         case Tile():
             emit_tile(c, s, c.family)
         case Alloc(buffer=buffer, body=body):
             _alloc(c, buffer, body)
+        case For() if emit_transposed(c, s):
+            pass
         case For(kind=LoopKind.VECTOR):
             _vector(c, s)
         case For(kind=LoopKind.UNROLL):

@@ -9,8 +9,8 @@ from typing import Literal
 from tvm import tirx as T  # noqa: N812
 
 from cora.codegen import arith, memory, vecmath
-from cora.codegen.nodes import Tir, TirBuffer, const, splat
-from cora.codegen.values import Context, Value, below, index_constant
+from cora.codegen.nodes import Tir, const, splat
+from cora.codegen.values import Context, Value, below, find, index_constant
 from cora.errors import InternalError
 from cora.ir import dtypes
 from cora.ir.expr import (
@@ -28,7 +28,6 @@ from cora.ir.expr import (
     Unary,
     Var,
 )
-from cora.ir.stmt import Buffer
 from cora.ir.visit import children, repeated
 
 
@@ -70,7 +69,7 @@ def _compute(c: Context, e: Expr) -> Value:
         case Select():
             return _select(c, e)
         case Read(buffer=buffer, offset=offset):
-            value = memory.load(c, find(c, buffer), buffer.dtype, _expr(c, offset))
+            value = memory.load(c, buffer, _expr(c, offset))
             if buffer.scope == "table":
                 return replace(value, nonneg=True, small=value.dtype == "int64")
             return value
@@ -84,14 +83,6 @@ def _name(c: Context, e: Expr) -> Value:
     if value is None:
         raise InternalError(f"code generation: {type(e).__name__} '{e}' is not defined here")
     return value
-
-
-def find(c: Context, buffer: Buffer) -> TirBuffer:
-    """The TIR buffer of `buffer`; InternalError if it is neither a parameter nor allocated here."""
-    found = c.buffers.get(buffer)
-    if found is None:
-        raise InternalError(f"code generation: buffer '{buffer.name}' is not defined here")
-    return found
 
 
 def _cast(c: Context, a: Value, dtype: str) -> Value:

@@ -1,6 +1,8 @@
 """Reading and writing flat buffers: element types in memory, contiguous, strided and gathered, under masks.
 
-No lane that does not run touches memory: its address may lie behind the end of a buffer.
+No lane that does not run touches memory: its address may lie behind the end of a buffer. Local arrays have room for
+all lanes; they are read and written whole, with the lanes that do not run left as they are, so that LLVM keeps them in
+registers.
 """
 
 from __future__ import annotations
@@ -10,21 +12,31 @@ from tvm import tirx as T  # noqa: N812
 from cora.codegen import arith
 from cora.codegen.abi import memory_dtype
 from cora.codegen.nodes import Tir, TirBuffer, const, filled, i64, intrinsic, lane_of, ramp, typed
-from cora.codegen.values import Context, Mask, Value, zero
+from cora.codegen.values import Context, Mask, Value, find, zero
 from cora.errors import InternalError
 from cora.ir import dtypes
+from cora.ir.expr import Const
+from cora.ir.stmt import Buffer
 
 _INT64_MIN = -(2**63)
 
 
-def load(c: Context, buffer: TirBuffer, dtype: str, offset: Value) -> Value:
+def load(c: Context, source: Buffer, offset: Value) -> Value:
     """The elements at `offset`, in the type of arithmetic; lanes that do not run get 0."""
-    raw, lanes = _load_raw(c, buffer, memory_dtype(dtype), offset)
-    return decode(raw, dtype, lanes)
+    raw, lanes = _load_raw(c, source, offset)
+    return decode(raw, source.dtype, lanes)
 
 
-def _load_raw(c: Context, buffer: TirBuffer, stored: str, offset: Value) -> tuple[Tir, int]:
-    mask = c.mask
+def _has_all_lanes(buffer: Buffer, offset: Value, lanes: int) -> bool:
+    """Whether lanes that do not run have elements of their own all the same."""
+    match buffer.scope, buffer.size:
+        case "local", Const(value=int(size)):
+            return offset.step == 1 and size % lanes == 0
+    return False
+
+
+def _load_raw(c: Context, source: Buffer, offset: Value) -> tuple[Tir, int]:
+    mask, buffer, stored = c.mask, find(c, source), memory_dtype(source.dtype)
     if offset.uniform:
         if mask is None:
             return T.BufferLoad(buffer, [offset.tir]), 1
@@ -33,6 +45,8 @@ def _load_raw(c: Context, buffer: TirBuffer, stored: str, offset: Value) -> tupl
     lanes = offset.lanes
     if mask is None:
         return T.BufferLoad(buffer, [offset.over(lanes)]), lanes
+    if _has_all_lanes(source, offset, lanes):
+        return T.Select(mask.vector, T.BufferLoad(buffer, [offset.over(lanes)]), zero(stored, lanes)), lanes
     if offset.step == 1:
         loaded = T.op.masked_load(typed(stored, lanes), buffer, offset.over(lanes), mask.vector)
         return T.Select(mask.vector, loaded, zero(stored, lanes)), lanes
@@ -60,8 +74,9 @@ def consecutive(offset: Value, lanes: int) -> Tir:
     return ramp(offset.tir, 1, lanes)
 
 
-def store(c: Context, buffer: TirBuffer, dtype: str, offset: Value, value: Value) -> None:
-    """Write `value`, converted to `dtype`, to `offset` in the lanes that run."""
+def store(c: Context, target: Buffer, offset: Value, value: Value) -> None:
+    """Write `value`, converted to the buffer's type, to `offset` in the lanes that run."""
+    buffer, dtype = find(c, target), target.dtype
     raw = encode(c, value, dtype)
     lanes = max(offset.lanes, value.lanes)
     mask = c.mask
@@ -72,11 +87,14 @@ def store(c: Context, buffer: TirBuffer, dtype: str, offset: Value, value: Value
     vector = raw if value.lanes > 1 else T.Broadcast(raw, lanes)
     if offset.step == 1:
         place = offset.over(lanes)
-        c.scope.add(
-            T.BufferStore(buffer, vector, [place])
-            if mask is None
-            else T.Evaluate(T.op.masked_store(buffer, _fenced(vector, dtype, lanes), place, mask.vector))
-        )
+        if mask is None:
+            write = T.BufferStore(buffer, vector, [place])
+        elif _has_all_lanes(target, offset, lanes):
+            kept = T.Select(mask.vector, vector, T.BufferLoad(buffer, [place]))
+            write = T.BufferStore(buffer, kept, [place])
+        else:
+            write = T.Evaluate(T.op.masked_store(buffer, _fenced(vector, dtype, lanes), place, mask.vector))
+        c.scope.add(write)
         return
     _scatter(c, buffer, vector, offset, lanes)
 

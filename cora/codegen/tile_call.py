@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 from tvm import tirx as T  # noqa: N812
 
-from cora.codegen.emit_expr import evaluate, find
+from cora.codegen.emit_expr import evaluate
 from cora.codegen.nodes import Tir, i64
-from cora.codegen.values import Context, Value
+from cora.codegen.values import Context, Value, find
 from cora.ir.expr import TRUE, Expr
 from cora.ir.stmt import Operand, Tile
 from cora.tiles.contract import SYMBOL, Flags

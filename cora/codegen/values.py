@@ -9,6 +9,7 @@ from tvm import tirx as T  # noqa: N812
 
 from cora.codegen.nodes import Tir, TirBuffer, const, filled, i64, intrinsic, ramp, splat
 from cora.codegen.scope import Scope
+from cora.errors import InternalError
 from cora.ir.expr import Expr
 from cora.ir.stmt import Buffer
 from cora.tiles.family import TileFamily
@@ -130,3 +131,11 @@ class Context:
         """The same block, running only the lanes where `cond` (varying) holds too."""
         mask = make_mask(self.scope, cond)
         return replace(self, mask=mask, memo=dict(self.memo))
+
+
+def find(c: Context, buffer: Buffer) -> TirBuffer:
+    """The TIR buffer of `buffer`; InternalError if it is neither a parameter nor allocated here."""
+    found = c.buffers.get(buffer)
+    if found is None:
+        raise InternalError(f"code generation: buffer '{buffer.name}' is not defined here")
+    return found

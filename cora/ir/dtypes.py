@@ -6,6 +6,7 @@ Index arithmetic (dims, sizes, lengths, offsets) is int64.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
 import ml_dtypes
@@ -64,11 +65,13 @@ def from_numpy(dtype: np.dtype) -> str:
     return check_stored(np.dtype(dtype).name, "array")
 
 
+@cache
 def lowest(dtype: str) -> float | int:
     """The identity of `max`: -inf for floats, the smallest value for integers."""
     return -float("inf") if is_float(dtype) else int(np.iinfo(to_numpy(dtype)).min)
 
 
+@cache
 def highest(dtype: str) -> float | int:
     """The identity of `min`: +inf for floats, the largest value for integers."""
     return float("inf") if is_float(dtype) else int(np.iinfo(to_numpy(dtype)).max)

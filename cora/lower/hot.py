@@ -1,13 +1,14 @@
 """Which conditions are left in hot loops: the innermost ones, but for tails.
 
-A loop that was cut is two loops over one variable, one after the other, and a loop with a version of its own stands
-in both branches of a condition. Of such two the one with fewer conditions counts: the other is the rest.
+A loop that was cut is two loops over one variable, one after the other (or the second is a single iteration), and a
+loop with a version of its own stands in both branches of a condition. Of such two the one with fewer conditions
+counts: the other is the rest.
 """
 
 from __future__ import annotations
 
 from cora.ir.expr import Expr, Read, Select
-from cora.ir.stmt import Block, For, If, LoopKind, Stmt, map_stmt
+from cora.ir.stmt import Block, For, If, Let, LoopKind, Stmt, map_stmt
 from cora.ir.visit import walk
 from cora.lower.access import conjuncts
 
@@ -24,7 +25,7 @@ def hot_guards(s: Stmt) -> tuple[str, ...]:
             before: Stmt | None = None
             for inner in stmts:
                 guards = hot_guards(inner)
-                if isinstance(inner, For) and isinstance(before, For) and inner.var == before.var:
+                if isinstance(inner, For | Let) and isinstance(before, For) and inner.var == before.var:
                     guards = min(found.pop(), guards, key=len)
                 found.append(guards)
                 before = inner

@@ -3,6 +3,8 @@
 before: for o in 0..n: for v in lanes: if c*o + v < B: body
 after:  for o in 0..full: for v in lanes: body;   for o in full..n: for v in lanes: if c*o + v < B: body
 
+where the second loop is `o = full; if o < n` if there is at most one iteration left,
+
 so that the full part carries no condition, and the tail runs under a mask. Cut is the innermost loop around vector
 lanes or scalars; and, for conditions on lanes, also a loop further outside (columns in lanes inside a reduction).
 """
@@ -48,16 +50,24 @@ def _cut(loop: For, whole: frozenset[Var]) -> Stmt | None:
     plain = cut_tails(_assume(loop.body, settled), whole)
     if value == loop.end:
         return For(loop.var, loop.begin, loop.end, loop.kind, plain)
-    return Let(
-        middle,
-        value,
-        block(
-            [
-                For(loop.var, loop.begin, middle, loop.kind, plain),
-                For(loop.var, middle, loop.end, loop.kind, loop.body),
-            ]
-        ),
-    )
+    if _at_most_one(full_end, loop.end):
+        tail: Stmt = Let(loop.var, middle, If(binary("lt", loop.var, loop.end), loop.body))
+    else:
+        tail = For(loop.var, middle, loop.end, loop.kind, loop.body)
+    return Let(middle, value, block([For(loop.var, loop.begin, middle, loop.kind, plain), tail]))
+
+
+def _at_most_one(full: Expr, end: Expr) -> bool:
+    """Whether no two iterations are from `full` to `end`: (x + d) // s - x // s is at most 1 for 0 <= d <= s."""
+    match full, end:
+        case (
+            Binary(op="floordiv", a=x, b=Const(value=int(s))),
+            Binary(op="floordiv", a=y, b=Const(value=int(t))),
+        ) if s == t:
+            match simplify(y - x):
+                case Const(value=int(d)):
+                    return 0 <= d <= s
+    return False
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ def cache_write(step: CacheWrite, nest: LoopNest) -> LoopNest:
     if nest.leaves[place].kind is LoopKind.VECTOR:
         raise ScheduleError(f"{where}: the loop runs in lanes")
     _check_overlaps(where, nest)
-    return _check_stored(where, replace(nest, kept_in=step.loop))
+    return check_stored(where, replace(nest, kept_in=step.loop))
 
 
 def tensorize(
@@ -45,7 +45,7 @@ def tensorize(
             f"reduction loop, all unmarked; it has {', '.join(leaf.name for leaf in tile)}"
         )
     where = f"tensorize: the tile of '{nest.tensor.name}' at '{step.loop}'"
-    return _check_stored(where, replace(nest, tile=len(tile), kept_in="", routine=routine))
+    return check_stored(where, replace(nest, tile=len(tile), kept_in="", routine=routine))
 
 
 def given_routine(step: TensorizeBy) -> Routine:
@@ -61,7 +61,7 @@ def library_routine(step: Offload) -> Routine:
     return Routine(step.library, SGEMM, "cblas")
 
 
-def _check_stored(where: str, nest: LoopNest) -> LoopNest:
+def check_stored(where: str, nest: LoopNest) -> LoopNest:
     """The nest itself, if its partial results may stand where the result will; ScheduleError otherwise."""
     if not nest.blocks:
         return nest

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from cora.errors import CoraError, ScheduleError
 from cora.ir import dtypes
-from cora.ir.expr import Access, Expr
+from cora.ir.expr import Access, Const, Expr
 from cora.ir.simplify import simplify
 from cora.ir.stmt import LoopKind
 from cora.ir.tensor import Tensor
@@ -112,11 +112,22 @@ def compute_at(step: ComputeAt, state: State) -> State:
             raise ScheduleError(f"{where}: '{reader}' also reads it, outside that loop")
     if not readers:
         raise ScheduleError(f"{where}: nothing reads it")
-    if nest.tensor.name in state.outputs:
-        raise ScheduleError(f"{where}: it is an output, so it is computed in full, not where it is read")
+    whole = step.consumer not in state.attached and _reads_all(consumer.tensor, nest.tensor)
+    if nest.tensor.name in state.outputs and not whole:
+        raise ScheduleError(
+            f"{where}: it is an output, so all of it is computed, and '{step.consumer}' may not read all of it"
+        )
     attached = replace(state, attached={**state.attached, step.op: (step.consumer, step.loop)})
     nest = attached_nest(nest.tensor, around, [state.nests[r] for r in readers])
     return attached.with_nest(nest).with_nest(consumer)
+
+
+def _reads_all(reader: Tensor, source: Tensor) -> bool:
+    """Whether every element of `source` is read for some element of `reader`: at its own dims, beside constant ones."""
+    others = (d.extent for d in reader.dims if d not in source.dims)
+    if not all(isinstance(e, Const) and int(e.value) > 0 for e in others):
+        return False
+    return any(a.tensor.name == source.name and a.indices == source.dims for a in accesses_of(reader))
 
 
 def set_scope(step: SetScope, state: State) -> State:

@@ -154,7 +154,7 @@ def _tile(family: TileFamily, variant: _Variant) -> str:
     words = row(w, family, family.dot.word, variant.nv, last)
     c_rows = w.rows(family.dot.accumulator, "%C", "%c_row", variant.mr)
     a_rows = _rows_of_a(w, family, variant.mr)
-    _prefetch(w, family, variant.nv, c_rows)
+    _prefetch(w, family, variant, c_rows)
     begin = _start(w, sums, c_rows)
     products = _products(w, family, words, a_rows, begin)
     end = _triangle(w, family, words, a_rows, products)
@@ -172,14 +172,24 @@ def _rows_of_a(w: Writer, family: TileFamily, count: int) -> list[str]:
     return rows
 
 
-def _prefetch(w: Writer, family: TileFamily, vectors: int, c_rows: Sequence[str]) -> None:
-    """Fetch C for writing while the products are computed. Never faults."""
+def _prefetch(w: Writer, family: TileFamily, variant: _Variant, c_rows: Sequence[str]) -> None:
+    """Fetch C for writing, and the residual, while the products are computed. Never faults."""
     itemsize, element = family.dot.itemsize, family.dot.accumulator
-    width = vectors * family.lanes * itemsize
-    for address in c_rows:
-        for offset in range(0, width, _CACHE_LINE_BYTES):
-            place = w.offset(element, address, offset // itemsize)
-            w.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 1, i32 3, i32 1)")
+    width = variant.nv * family.lanes * itemsize
+
+    def fetch(rows: Sequence[str], for_writing: bool) -> None:
+        for address in rows:
+            for offset in range(0, width, _CACHE_LINE_BYTES):
+                place = w.offset(element, address, offset // itemsize)
+                w.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 {int(for_writing)}, i32 3, i32 1)")
+
+    fetch(c_rows, for_writing=True)
+    residual = w.value(f"and i64 %flags, {int(Flags.RESIDUAL)}")
+    w.do(f"br i1 {w.value(f'icmp ne i64 {residual}, 0')}, label %fetch, label %fetched")
+    w.label("fetch")
+    fetch(w.rows(element, "%R", "%r_row", variant.mr), for_writing=False)
+    w.do("br label %fetched")
+    w.label("fetched")
 
 
 def _start(w: Writer, sums: Row, c_rows: Sequence[str]) -> list[str]:

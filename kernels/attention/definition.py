@@ -114,7 +114,7 @@ class Sequences:
     @staticmethod
     def of(one_length: bool) -> Sequences:
         """Lengths are `lens`, or `lens` and `kv_lens`."""
-        batch = cora.Dim("batch", cora.size("M"))
+        batch = cora.Dim("batch", cora.size("batch_size"))
         q_lens = cora.lengths("lens", batch)
         kv_lens = q_lens if one_length else cora.lengths("kv_lens", batch)
         return Sequences(batch, q_lens, kv_lens, cora.Dim("i", q_lens[batch]), cora.Dim("j", kv_lens[batch]))
@@ -211,13 +211,16 @@ def define(
     total = cora.compute("total", around, cora.sum(weights[(*around, c)], over=c))
     sum_ = total[tuple(around)]
     inverse = cora.compute("inverse", around, cora.where(cora.equal(sum_, 0.0), 0.0, 1.0 / sum_))
-    mixed = cora.sum(weights[(*around, c)] * read.v(batch, j, group, e), over=c)
-    output = cora.compute(name, [batch, block, row, group, member, e], mixed * inverse[tuple(around)])
+    factor: Any = inverse[tuple(around)]
     lse = None
     if spec.lse:
         largest = shift * spec.scale if plain else shift
         value = cora.where(cora.equal(sum_, 0.0), MINUS_INFINITY, cora.log(sum_) + largest)
         lse = cora.compute("lse", [batch, block, row, group, member], value)
+        # The factor is 0 there as it is; an output that reads lse can be computed together with it.
+        factor = cora.where(cora.equal(lse[batch, block, row, group, member], MINUS_INFINITY), 0.0, factor)
+    mixed = cora.sum(weights[(*around, c)] * read.v(batch, j, group, e), over=c)
+    output = cora.compute(name, [batch, block, row, group, member, e], mixed * factor)
     return Program(spec, keys_t, scores, top, weights, total, inverse, output, lse)
 
 

@@ -2,8 +2,9 @@
 
 Everything about a block of queries happens while its scores are in the cache: the scores, in tiles of micro-kernels;
 maximum, exponentials and sum of each row, in lanes; the weighted sums of values, in tiles again. Keys are transposed
-once for each sequence and head, just before. Every worker has scratch memory for one block and one head, so nothing
-of the size of the scores is stored. Sequences are shared among the workers by cost.
+once for each sequence and head, just before, into panels that the tiles read from end to end. Every worker has scratch
+memory for one block and one head, so nothing of the size of the scores is stored. Sequences are shared among the
+workers by cost.
 """
 
 from __future__ import annotations
@@ -18,16 +19,11 @@ LANES = 16
 
 
 def schedule(program: Program) -> cora.Schedule:
-    """The best schedule for the program on a CPU with micro-kernels."""
-    return fused(program) if program.lse is None else stored(program)
-
-
-def fused(program: Program) -> cora.Schedule:
-    """All stages of a block inside the loop over blocks of the output."""
+    """The best for CPUs with micro-kernels: all stages of a block inside the loop over blocks of the output."""
     p, out = program, program.output.name
-    s = cora.schedule(p.output).reorder(out, "batch", "group", "member", "block", "row", "e")
-    for stage in (p.inverse, p.total, p.weights, p.top, p.scores):
-        s = s.compute_at(stage, out, "block")
+    s = cora.schedule(*p.outputs).reorder(out, "batch", "group", "member", "block", "row", "e")
+    for stage in (p.lse, p.inverse, p.total, p.weights, p.top, p.scores):
+        s = s if stage is None else s.compute_at(stage, out, "block")
     s = s.compute_at(p.keys_t, out, "group")
     for stage in (p.keys_t, p.scores, p.top, p.weights, p.total, p.inverse):
         s = s.set_scope(stage, "scratch")
@@ -46,7 +42,15 @@ def stored(program: Program) -> cora.Schedule:
 
 def _stages(s: cora.Schedule, p: Program) -> cora.Schedule:
     """The innermost loops of every stage."""
-    s = s.reorder(p.keys_t, "d", "j").vectorize(p.keys_t, "j", LANES)
+    keys = p.keys_t.name
+    if p.spec.window is None:  # else the keys of a block may begin inside a panel
+        s = s.split_dim(keys, "j", TILE_COLUMNS, names=("panel", "column"))
+        s = s.reorder_dims(keys, "batch", "group", "panel", "d", "column")
+    s = (
+        s.split(keys, "j", LANES, names=("j_o", "j_v"))
+        .reorder(keys, "j_o", "d", "j_v")
+        .vectorize(keys, "j_v", LANES)
+    )
     for stage in (p.top, p.weights, p.total):
         s = s.vectorize(stage, "c", LANES)
     s = _tiles(s, p.scores.name, "c", "d")

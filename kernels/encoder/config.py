@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cora import UnsupportedError, UserError
-from cora.kernels.encoder.definition import ACTIVATIONS, Activation
+from cora.kernels.epilogue import ACTIVATIONS, chosen
 
 Weights = npt.NDArray[np.float32]
 
@@ -18,14 +18,15 @@ Weights = npt.NDArray[np.float32]
 class LayerConfig:
     """Sizes and kinds of an encoder layer; all layers of an encoder have the same.
 
-    hidden: elements of a token, a multiple of heads. inner: elements between the two feed-forward products. norm:
-    "post" (after each residual, as in the original transformer and BERT) or "pre". epsilon: of the layer norms.
+    hidden: elements of a token, a multiple of heads. inner: elements between the two feed-forward products.
+    activation: between these, a name of `cora.kernels.epilogue.ACTIVATIONS`. norm: "post" (after each residual, as in
+    the original transformer and BERT) or "pre". epsilon: of the layer norms.
     """
 
     hidden: int
     heads: int
     inner: int
-    activation: Activation = "relu"
+    activation: str = "relu"
     norm: Literal["post", "pre"] = "post"
     epsilon: float = 1e-5
 
@@ -38,10 +39,7 @@ class LayerConfig:
             raise UserError(
                 f"encoder: hidden must be a multiple of heads; got {self.hidden} and {self.heads}"
             )
-        if self.activation not in ACTIVATIONS:
-            raise UserError(
-                f"encoder: activation: expected one of {', '.join(ACTIVATIONS)}; got {self.activation!r}"
-            )
+        chosen("encoder: activation", self.activation, tuple(ACTIVATIONS))
         if self.norm not in ("post", "pre"):
             raise UserError(f"encoder: norm: expected 'post' or 'pre'; got {self.norm!r}")
         if not self.epsilon >= 0:
@@ -167,7 +165,7 @@ def from_torch_layer(module: Any) -> tuple[LayerConfig, LayerWeights]:
     return config, weights.checked(config)
 
 
-def _activation(module: Any) -> Activation:
+def _activation(module: Any) -> str:
     function = module.activation
     name = getattr(function, "__name__", type(function).__name__).lower()
     match name:

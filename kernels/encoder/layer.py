@@ -19,6 +19,8 @@ from cora.kernels.attention.definition import Attention, define, packed_qkv
 from cora.kernels.attention.schedules import schedule as attention_schedule
 from cora.kernels.encoder import definition, schedules
 from cora.kernels.encoder.config import LayerConfig, LayerWeights, from_torch_layer
+from cora.kernels.gemm.linear import linear
+from cora.kernels.gemm.schedules import tokens_prepacked
 
 #: Plans that an encoder keeps for each thread.
 PLANS_KEPT = 4
@@ -26,7 +28,7 @@ PLANS_KEPT = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerKernels:
-    """The kernels of a layer: inputs X (QKV for attention), W, bias, R, gamma, beta; outputs named as here."""
+    """The kernels of a layer: inputs X (QKV for attention), W, bias, residual, gamma, beta; outputs named as here."""
 
     qkv: cora.Kernel
     attended: cora.Kernel
@@ -47,16 +49,16 @@ def layer_schedules(config: LayerConfig) -> dict[str, cora.Schedule]:
     size = config.head_size
     kind = Attention(config.heads, config.heads, size, size, size**-0.5)
 
-    def linear(name: str, inputs: int, outputs: int, **more: Any) -> cora.Schedule:
-        return schedules.linear(*definition.linear(name, inputs, outputs, **more))
+    def product(name: str, inputs: int, outputs: int, **more: Any) -> cora.Schedule:
+        return tokens_prepacked(linear(inputs, outputs, bias=True, name=name, **more))
 
     return {
-        "qkv": linear("qkv", h, 3 * h),
+        "qkv": product("qkv", h, 3 * h),
         "attended": attention_schedule(define(kind, packed_qkv, name="attended")),
-        "projected": linear("projected", h, h, residual=True),
+        "projected": product("projected", h, h, residual=True),
         "normed": schedules.layer_norm(*definition.layer_norm("normed", h, config.epsilon)),
-        "inner": linear("inner", h, f, activation=config.activation),
-        "outer": linear("outer", f, h, residual=True),
+        "inner": product("inner", h, f, activation=config.activation),
+        "outer": product("outer", f, h, residual=True),
     }
 
 
@@ -64,6 +66,27 @@ def layer_schedules(config: LayerConfig) -> dict[str, cora.Schedule]:
 def layer_kernels(config: LayerConfig) -> LayerKernels:
     """The kernels of a configuration, built (or taken from the cache on disk) once in a process."""
     return LayerKernels(**{name: cora.build(s) for name, s in layer_schedules(config).items()})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Panels:
+    """The matrices of a layer as its products read them: in panels of columns, converted once."""
+
+    qkv: cora.RaggedArray
+    out: cora.RaggedArray
+    inner: cora.RaggedArray
+    outer: cora.RaggedArray
+
+    @staticmethod
+    def of(w: LayerWeights, kernels: LayerKernels) -> Panels:
+        """Copies of the matrices in `w`."""
+        matrices = (
+            (w.qkv, kernels.qkv),
+            (w.out, kernels.projected),
+            (w.inner, kernels.inner),
+            (w.outer, kernels.outer),
+        )
+        return Panels(*(cora.ragged(matrix, kernel.layout("W")) for matrix, kernel in matrices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +146,7 @@ class EncoderPlan:
 class Encoder:
     """Transformer encoder layers, one after the other, with an optional layer norm at the end. Forward only.
 
-    config: of all layers. layers: their weights. final_norm: gamma and beta.
+    config: of all layers. layers: their weights, of which the matrices are copied. final_norm: gamma and beta.
     """
 
     def __init__(
@@ -140,6 +163,7 @@ class Encoder:
         self.layers = tuple(layer.checked(config) for layer in layers)
         self.final_norm = None if final_norm is None else _norm(final_norm, config)
         self.kernels = layer_kernels(config)
+        self.panels = tuple(Panels.of(layer, self.kernels) for layer in self.layers)
         self._plans = threading.local()
 
     @classmethod
@@ -184,9 +208,9 @@ class Encoder:
         if plan.config != self.config:
             raise UserError("encoder: the plan was made for another configuration")
         current, layers = x, len(self.layers)
-        for number, weights in enumerate(self.layers):
+        for number, weights in enumerate(zip(self.layers, self.panels, strict=True)):
             last = number == layers - 1 and self.final_norm is None
-            current = _layer(plan, weights, current, out if last else plan.states[2 + number % 2])
+            current = _layer(plan, *weights, current, out if last else plan.states[2 + number % 2])
         if self.final_norm is not None:
             _normed(plan, current, *self.final_norm, out)
         return out
@@ -226,32 +250,36 @@ def _norm(pair: tuple[npt.NDArray[Any], npt.NDArray[Any]], config: LayerConfig) 
     return gamma, beta
 
 
-def _layer(plan: EncoderPlan, w: LayerWeights, x: Values, out: Values) -> Values:
+def _layer(plan: EncoderPlan, w: LayerWeights, panels: Panels, x: Values, out: Values) -> Values:
     """One layer from x to out; x is not one of the first two states, out neither, and not x."""
     first, second = plan.states[:2]
     if plan.config.norm == "post":
-        _attention(plan, w, x, x, first)
+        _attention(plan, w, panels, x, x, first)
         _normed(plan, first, w.norm1_gamma, w.norm1_beta, second)
-        _feed_forward(plan, w, second, second, first)
+        _feed_forward(plan, w, panels, second, second, first)
         return _normed(plan, first, w.norm2_gamma, w.norm2_beta, out)
     _normed(plan, x, w.norm1_gamma, w.norm1_beta, first)
-    _attention(plan, w, first, x, second)
+    _attention(plan, w, panels, first, x, second)
     _normed(plan, second, w.norm2_gamma, w.norm2_beta, first)
-    return _feed_forward(plan, w, first, second, out)
+    return _feed_forward(plan, w, panels, first, second, out)
 
 
-def _attention(plan: EncoderPlan, w: LayerWeights, x: Values, residual: Values, out: Values) -> Values:
+def _attention(
+    plan: EncoderPlan, w: LayerWeights, panels: Panels, x: Values, residual: Values, out: Values
+) -> Values:
     kernels, p = plan.kernels, plan.plan
-    kernels.qkv.run(p, x, w.qkv, w.qkv_bias, outputs={"qkv": plan.qkv})
+    kernels.qkv.run(p, x, panels.qkv, w.qkv_bias, outputs={"qkv": plan.qkv})
     kernels.attended.run(p, plan.qkv, outputs={"attended": plan.attended})
-    kernels.projected.run(p, plan.attended, w.out, w.out_bias, residual, outputs={"projected": out})
+    kernels.projected.run(p, plan.attended, panels.out, w.out_bias, residual, outputs={"projected": out})
     return out
 
 
-def _feed_forward(plan: EncoderPlan, w: LayerWeights, x: Values, residual: Values, out: Values) -> Values:
+def _feed_forward(
+    plan: EncoderPlan, w: LayerWeights, panels: Panels, x: Values, residual: Values, out: Values
+) -> Values:
     kernels, p = plan.kernels, plan.plan
-    kernels.inner.run(p, x, w.inner, w.inner_bias, outputs={"inner": plan.inner})
-    kernels.outer.run(p, plan.inner, w.outer, w.outer_bias, residual, outputs={"outer": out})
+    kernels.inner.run(p, x, panels.inner, w.inner_bias, outputs={"inner": plan.inner})
+    kernels.outer.run(p, plan.inner, panels.outer, w.outer_bias, residual, outputs={"outer": out})
     return out
 
 

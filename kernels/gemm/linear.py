@@ -15,8 +15,9 @@ def linear(
     bias: bool = False,
     activation: str = "none",
     residual: bool = False,
+    name: str = "Y",
 ) -> cora.Tensor:
-    """The output Y[batch, pos, j] of a linear layer; its size is `batch_size`, its lengths are `lens`.
+    """The output `name`[batch, pos, j] of a linear layer; its size is `batch_size`, its lengths are `lens`.
 
     Sequences lie behind one another, so that Y is a matrix of sum(lens) x features_out.
 
@@ -31,6 +32,7 @@ def linear(
         bias: whether a row is added to the product.
         activation: a name of `cora.kernels.epilogue.ACTIVATIONS`, applied to that.
         residual: whether a tensor like Y is added last.
+        name: of the output.
 
     Raises:
         UserError: a negative number of features, or an unknown activation.
@@ -46,4 +48,4 @@ def linear(
     value = activated(activation, value)
     if residual:
         value = value + cora.placeholder("residual", [batch, pos, j])[batch, pos, j]
-    return cora.compute("Y", [batch, pos, j], value)
+    return cora.compute(name, [batch, pos, j], value)

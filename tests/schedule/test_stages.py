@@ -41,23 +41,25 @@ def check(s: Schedule, source: cora.Tensor) -> cora.Kernel:
     for lengths in HOSTILE:
         x = cora.RaggedArray.empty(source, {"lens": lengths}, {"M": len(lengths)})
         x.values[:] = rng.standard_normal(x.values.size) * 4
-        reference = cora.interpret(s.outputs[0], [x])
         results = []
         for k in (kernel, careful):
             plan = cora.plan(k, lens=lengths, threads=2)
-            sizes = {"M": len(lengths)}
-            output = s.outputs[0]
-            out = cora.RaggedArray.empty(
-                k.layout(output.name),
-                {"lens": lengths},
-                sizes,
-                fill=np.nan,
-                dtype=output.dtype,
-                name=output.name,
-            )
-            results.append(k.run(plan, x, outputs={output.name: out}))
-            assert_matches(reference, results[-1])
-        assert results[0].values.tobytes() == results[1].values.tobytes()
+            outputs = {
+                output.name: cora.RaggedArray.empty(
+                    k.layout(output.name),
+                    {"lens": lengths},
+                    {"M": len(lengths)},
+                    fill=np.nan,
+                    dtype=output.dtype,
+                    name=output.name,
+                )
+                for output in s.outputs
+            }
+            k.run(plan, x, outputs=outputs)
+            for output in s.outputs:
+                assert_matches(cora.interpret(output, [x]), outputs[output.name])
+            results.append([array.values.tobytes() for array in outputs.values()])
+        assert results[0] == results[1]
     return kernel
 
 
@@ -135,6 +137,25 @@ def test_a_parallel_loop_may_not_compute_the_same_elements_twice() -> None:
         cora.build(s, settings=SETTINGS)
     check(cora.schedule(share).compute_at(total, share, batch).parallel(share, batch), A)
     check(cora.schedule(share).compute_at(total, share, i).parallel(share, batch), A)
+
+
+def test_an_output_is_attached_where_all_of_it_is_read() -> None:
+    total = cora.compute("total", [batch, h], cora.sum(X[batch, i, h, i], over=i))
+    other = cora.Dim("other", 3)
+    wide = cora.compute("wide", [batch, h, other], total[batch, h] * other)
+    kernel = check(cora.schedule(total, wide).compute_at(total, wide, h).parallel(wide, batch), X)
+    assert [slot.tensor.name for slot in kernel.artifact.slots if slot.tensor.body is not None] == [
+        "total",
+        "wide",
+    ]
+    ragged = cora.compute("ragged", [batch, h, j], total[batch, h] * A[batch, j])
+    moved = cora.compute("moved", [batch, h, other], cora.where(h > 0, total[batch, h - 1], 0.0) * other)
+    for reader in (
+        ragged,
+        moved,
+    ):  # one has no elements where a sequence is empty, the other does not read the last h
+        with pytest.raises(cora.ScheduleError, match="it is an output, so all of it is computed"):
+            cora.schedule(total, reader).compute_at(total, reader, h)
 
 
 def test_what_runs_around_a_stage_is_known_two_levels_down() -> None:
