@@ -28,7 +28,7 @@ def given_objects(steps: Iterable[Step], host: HostTarget) -> list[bytes]:
 
 def libraries(nests: Mapping[str, LoopNest]) -> tuple[Path, ...]:
     """The shared libraries that the code calls; UnsupportedError if one is not installed."""
-    return (library_path(),) if _calls_openblas(nests) else ()
+    return (library_path(),) if calls_library(nests) else ()
 
 
 def prepare(nests: Mapping[str, LoopNest]) -> None:
@@ -36,13 +36,13 @@ def prepare(nests: Mapping[str, LoopNest]) -> None:
 
     Raises UnsupportedError if it is not installed.
     """
-    if _calls_openblas(nests):
+    if calls_library(nests):
         openblas()
 
 
 def launched(nests: Mapping[str, LoopNest], function: Callable[..., None]) -> Callable[..., None]:
     """`function`; around it a library's own threads rest, if it calls one."""
-    if not _calls_openblas(nests):
+    if not calls_library(nests):
         return function
     library = openblas()
 
@@ -53,5 +53,6 @@ def launched(nests: Mapping[str, LoopNest], function: Callable[..., None]) -> Ca
     return alone
 
 
-def _calls_openblas(nests: Mapping[str, LoopNest]) -> bool:
+def calls_library(nests: Mapping[str, LoopNest]) -> bool:
+    """Whether the code calls OpenBLAS."""
     return any(n.routine is not None and n.routine.convention == "cblas" for n in nests.values())

@@ -99,6 +99,8 @@ class Schedules:
             for _ in range(choices.pick([0, 0, 1, 2])):
                 self._step(name)
             self._tensorize(name, self._tile_shape(name, self._leaves(name)))
+            if choices.chance(30):
+                self._cache_read(name, self._leaves(name))
             if choices.chance(50):
                 self._parallel(name, self._leaves(name))
             return
@@ -231,7 +233,7 @@ class Schedules:
         self._try(f'peel("{op}", "{self.choices.pick(leaves).name}", {end}={self.choices.pick(FACTORS)})')
 
     def _remap(self, op: str, leaves: tuple[Leaf, ...]) -> None:
-        how = self.choices.pick(['"descending"', f'table="{self.program.fresh("order")}"'])
+        how = self.choices.pick(['"descending"', '"reversed"', f'table="{self.program.fresh("order")}"'])
         leaf = leaves[0] if self.choices.chance(70) else self.choices.pick(leaves)
         self._try(f'remap("{op}", "{leaf.name}", {how})')
 
@@ -247,7 +249,10 @@ class Schedules:
             tensor, loop = self.choices.pick(read).name, self.choices.pick(leaves).name
             copy = self.program.fresh("C")
             if self._try(f'cache_read("{op}", "{tensor}", "{loop}", name="{copy}")') and self._leaves(copy):
-                self._step(copy)
+                if self.schedule.nest(op).tile and self.choices.chance(70):
+                    self._try(f'fill_at_use("{copy}")')
+                else:
+                    self._step(copy)
 
     def _cache_write(self, op: str, leaves: tuple[Leaf, ...]) -> None:
         if any(leaf.reduction for leaf in leaves):

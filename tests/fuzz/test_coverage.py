@@ -36,4 +36,4 @@ def test_every_primitive_is_in_random_schedules() -> None:
             break
     assert wanted <= found, wanted - found
     assert tails == set(TAILS)
-    assert choices >= {*BALANCES, "descending", "given", "factor", "parts", "depth"}
+    assert choices >= {*BALANCES, "descending", "reversed", "given", "factor", "parts", "depth"}

@@ -57,8 +57,15 @@ def scheduled(c: cora.Tensor, choose: random.Random) -> cora.Schedule:
         s = s.parallel(c, batch, balance=choose.choice(["cost", "count", "longest_first"]))
     kernels: list[Any] = [None, None, any_tile(), row_of_16(), *(["openblas"] if INSTALLED else [])]
     s = s.tensorize(c, "ii", choose.choice(kernels))
-    if choose.random() < 0.3 and outer[-1] in ("io", "jo"):
-        s = s.cache_read(c, B, outer[-1], "copied")
+    at = next((leaf.name for leaf in s.nest(c).leaves if leaf.name in ("jo", "ro", "block")), None)
+    if at is not None and choose.random() < 0.5:
+        s = s.cache_read(c, B, at, "copied")
+        again = [leaf.name for leaf in s.nest(c).leaves[s.nest(c).position(at, "") : -3] if leaf.name == "io"]
+        if again and s.nest(c).routine is None:  # that the first rows exist is proved for these tails
+            filled = s.fill_at_use("copied")
+            if choose.random() < 0.3:
+                filled = filled.remap(c, "io", "reversed")
+            return filled
     return s
 
 

@@ -254,6 +254,13 @@ def test_openblas_is_found_again_by_another_process(tmp_path: Path) -> None:
     assert done.stdout.strip() == "3.0", done.stderr
 
 
+@needs_openblas
+def test_what_calls_openblas_is_not_deployed(tmp_path: Path) -> None:
+    kernel = cora.build(by(product(A), "openblas"), settings=SETTINGS)
+    with pytest.raises(cora.UnsupportedError, match="calls OpenBLAS, which is not part of the folder"):
+        cora.deploy(tmp_path, kernel)
+
+
 def test_a_missing_library_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library.importlib.util, "find_spec", lambda name: None)
     s = by(product(A), "openblas")  # the steps are data, wherever they are made
