@@ -71,11 +71,12 @@ def check(
 
 
 def _built_too(s: Schedule, settings: Settings) -> Kernel | None:
-    """What can be built by proofs, with fewer of them; None where a guard that stays is no bound of a tile."""
+    """What can be built by proofs, with fewer of them; None where a tile cannot: a guard that stays is no bound of it,
+    or that its panel is filled is not proved."""
     try:
         return cora.build(s, settings=settings)
     except ScheduleError as error:
-        if not str(error).startswith("tensorize: the tile of"):
+        if not str(error).startswith(("tensorize: the tile of", "fill_at_use of")):
             raise
         return None
 

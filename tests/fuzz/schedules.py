@@ -95,12 +95,13 @@ class Schedules:
                 for piece in pieces:
                     self._operator(piece)
                 return
-        if self._is_product(name) and choices.chance(70):
+        if self._is_product(name) and choices.chance(85):
             for _ in range(choices.pick([0, 0, 1, 2])):
                 self._step(name)
             self._tensorize(name, self._tile_shape(name, self._leaves(name)))
-            if choices.chance(30):
-                self._cache_read(name, self._leaves(name))
+            outside = self._leaves(name)[: -self.schedule.nest(name).tile or None]
+            if outside and choices.chance(60):
+                self._cache_read(name, outside)
             if choices.chance(50):
                 self._parallel(name, self._leaves(name))
             return

@@ -87,8 +87,8 @@ def _kernel(kernels: Mapping[str, Kernel], call: KernelCall) -> Kernel:
         )
     if calls_library(kernel.artifact.nests):
         raise UnsupportedError(
-            f"deploy: kernel '{call.kernel}' calls OpenBLAS, which is not part of the folder; let micro-kernels compute "
-            "its tiles"
+            f"deploy: kernel '{call.kernel}' calls OpenBLAS, which is not part of the folder; let micro-kernels "
+            "compute its tiles"
         )
     return kernel
 
