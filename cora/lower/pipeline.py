@@ -99,6 +99,7 @@ def lower(schedule: Schedule, settings: Settings, name: str = "kernel", *, gpu: 
         tuple(work.guards.records.values()),
         {"loops": loops, "tables": read, "hoisted": hoisted, "lowered": lowered},
         state.undefined_padding,
+        work.prover.statistics,
     )
 
 

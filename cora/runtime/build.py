@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -17,6 +18,7 @@ from cora.ir.fingerprint import fingerprint
 from cora.ir.stmt import Stmt, Tile, map_stmt
 from cora.ir.tensor import Tensor
 from cora.prelude import PreludeSpec, object_code
+from cora.prove import Effort, Method
 from cora.runtime.artifact import Artifact, make_artifact
 from cora.runtime.code import Code, LibraryCode, MemoryCode, load_library, private_copy, write_atomically
 from cora.runtime.kernel import Kernel
@@ -119,7 +121,9 @@ class _Built:
         from cora.lower.pipeline import lower
 
         check_names(scheduled.tensors, permutations_of(scheduled.nests))
+        begin = time.perf_counter()
         lowered = lower(scheduled, settings, name)
+        lowering_seconds = time.perf_counter() - begin
         self.artifact = make_artifact(lowered, repr(scheduled), define(scheduled), host.key)
         functions = [lowered.kernel, *([lowered.check] if lowered.check is not None else [])]
         with ThreadPoolExecutor(1) as other:  # both compilers release the interpreter's lock
@@ -129,6 +133,8 @@ class _Built:
             given = given_objects(scheduled.steps, host)
             objects = chain(given, (task.result() for task in tasks))
             self._compiled = compile_functions(functions, host, objects, libraries(lowered.nests))
+        compiling_seconds = time.perf_counter() - begin - lowering_seconds
+        self._times = _times(lowering_seconds, compiling_seconds, lowered.effort)
 
     def source(self, kind: str) -> str:
         """The code as text."""
@@ -145,11 +151,23 @@ class _Built:
         return LibraryCode(load_code(path), metadata, self.source)
 
     def dump(self, folder: Path) -> None:
-        """Write every stage as a text file."""
+        """Write every stage as a text file, and what the build took."""
         folder.mkdir(parents=True, exist_ok=True)
         texts = {**self.artifact.stages, **{k: self.source(k) for k in ("tir", "ll", "asm")}}
+        texts["times"] = self._times
         for number, (stage, text) in enumerate(texts.items()):
             write_atomically(folder / f"{self.artifact.name}.{number}.{stage}.txt", text.encode())
+
+
+def _times(lowering_seconds: float, compiling_seconds: float, effort: Mapping[Method, Effort]) -> str:
+    """What a build took, and the share of the proofs by method, as text."""
+    proofs = sum(e.seconds for e in effort.values())
+    lines = [f"lowering_ms {1e3 * lowering_seconds:.1f}", f"proofs_ms {1e3 * proofs:.1f}"]
+    lines += [
+        f"proofs_{method}_ms {1e3 * e.seconds:.1f} asked {e.queries} settled {e.settled}"
+        for method, e in effort.items()
+    ]
+    return "\n".join([*lines, f"compiling_ms {1e3 * compiling_seconds:.1f}", ""])
 
 
 def prelude_object(spec: PreludeSpec, host: HostTarget) -> bytes:
