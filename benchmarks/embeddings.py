@@ -49,7 +49,7 @@ DATASETS = ("cola", "mnli", "squad")
 TEXTS = 64
 #: Texts in a quick run: the longer, the fewer.
 TEXTS_QUICK: Mapping[str, int] = MappingProxyType({"cola": 32, "mnli": 16, "squad": 8})
-MICRO_BATCHES, MICRO_BATCHES_QUICK = torch_encoder.MICRO_BATCHES, (2, 4)
+MICRO_BATCHES, MICRO_BATCHES_QUICK = torch_encoder.MICRO_BATCHES, (2, 8)
 #: Largest difference of an element of a vector of length 1.
 TOLERANCE = 1e-4
 

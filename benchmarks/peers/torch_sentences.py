@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers.sentences import Array, Library, Padded, Prepare
-from benchmarks.peers.torch_encoder import encoder_layer
+from benchmarks.peers.torch_encoder import encoder_layer, hush_nested
 from cora.kernels import SentenceEncoder
 
 
@@ -21,6 +20,7 @@ def _load(model: SentenceEncoder, threads: int) -> dict[str, Prepare]:
     """
     torch = import_module("torch")
     torch.set_num_threads(threads)
+    hush_nested(torch)
     config = model.encoder.config
     layers = [encoder_layer(config, weights) for weights in model.encoder.layers]
     fast = torch.nn.TransformerEncoder(layers[0], len(layers)).eval()
@@ -36,11 +36,6 @@ def _load(model: SentenceEncoder, threads: int) -> dict[str, Prepare]:
         return x
 
     embed = _embedding(torch, model)
-    with warnings.catch_warnings():
-        # Said once in a process: that nested tensors, which the fast path makes, may change.
-        warnings.simplefilter("ignore", UserWarning)
-        with torch.inference_mode():
-            encode(torch.zeros(2, 2, config.hidden), torch.tensor([[True, True], [True, False]]))
     return {
         "torch": lambda padded: _prepare(torch, embed, compute, padded),
         "torch fast path": lambda padded: _prepare(torch, embed, encode, padded),
