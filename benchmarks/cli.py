@@ -46,7 +46,7 @@ class Experiment:
 
 
 EXPERIMENTS = (
-    Experiment("demo", "the first program and a row softmax on a realistic batch: checked, timed"),
+    Experiment("demo", "an encoder layer on a batch of real lengths, checked, timed against padded ones"),
     Experiment("foundation", "building, planning, launching and streaming, against their targets"),
     Experiment(
         "loadhoist", "what ragged loops and storage cost at equal lengths, and what hoisting gives back"

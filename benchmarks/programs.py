@@ -6,8 +6,6 @@ import cora
 from cora.ir.expr import Dim
 from cora.lang.define import Lengths
 
-HEADS = 8
-
 
 def first_program(tag: str = "") -> tuple[cora.Tensor, cora.Schedule]:
     """The README's program, O[batch, pos] = 2 * A[batch, pos]: its input, and its schedule.
@@ -29,25 +27,6 @@ def twice(tag: str = "") -> tuple[cora.Tensor, cora.Tensor]:
     pos = cora.Dim(f"pos{tag}", lens[batch])
     A = cora.placeholder(f"A{tag}", [batch, pos])
     return A, cora.compute(f"O{tag}", [batch, pos], 2 * A[batch, pos])
-
-
-def row_softmax() -> tuple[cora.Tensor, cora.Tensor]:
-    """Softmax over j of attention scores X[batch, i, head, j], i and j below the sequence's length.
-
-    A chain of four operators: the maximum of a row, the exponentials of the differences from it,
-    their sum, and the quotient. Gives the input and the output.
-    """
-    lens, batch = _batch()
-    i, j = cora.Dim("i", lens[batch]), cora.Dim("j", lens[batch])
-    head = cora.Dim("head", HEADS)
-    X = cora.placeholder("X", [batch, i, head, j])
-    top = cora.compute("top", [batch, i, head], cora.max(X[batch, i, head, j], over=j))
-    shifted = cora.compute(
-        "shifted", [batch, i, head, j], cora.exp(X[batch, i, head, j] - top[batch, i, head])
-    )
-    total = cora.compute("total", [batch, i, head], cora.sum(shifted[batch, i, head, j], over=j))
-    P = cora.compute("P", [batch, i, head, j], shifted[batch, i, head, j] / total[batch, i, head])
-    return X, P
 
 
 def _batch(tag: str = "") -> tuple[Lengths, Dim]:

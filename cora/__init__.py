@@ -35,6 +35,7 @@ from cora.lang.ops import (
     where,
 )
 from cora.runtime.build import build, load
+from cora.runtime.deploy import KernelCall, deploy
 from cora.runtime.kernel import Kernel
 from cora.runtime.plan import Plan, plan
 from cora.schedule.schedule import Schedule, from_json, schedule
@@ -62,6 +63,7 @@ __all__ = [
     "Dim",
     "InternalError",
     "Kernel",
+    "KernelCall",
     "Layout",
     "Pad",
     "Plan",
@@ -79,6 +81,7 @@ __all__ = [
     "build",
     "cast",
     "compute",
+    "deploy",
     "equal",
     "erf",
     "exp",

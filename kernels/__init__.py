@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from cora.kernels.attention import attention
+from cora.kernels.attention.deploy import deploy_attention
 from cora.kernels.encoder import Encoder, EncoderLayer, LayerConfig, LayerWeights, SentenceEncoder
+from cora.kernels.encoder.deploy import deploy_encoder
 from cora.kernels.gemm import LINEAR, VGEMM, linear, vgemm
 from cora.kernels.registry import Recipe, Variant
 from cora.kernels.triangular import (
@@ -38,6 +40,8 @@ __all__ = [
     "Variant",
     "attention",
     "banded_matmul",
+    "deploy_attention",
+    "deploy_encoder",
     "linear",
     "tradd",
     "triangle_elementwise",

@@ -55,13 +55,13 @@ def hush_nested(torch: Any) -> None:
 
 
 def encoder_layer(config: LayerConfig, weights: LayerWeights) -> Any:
-    """torch.nn.TransformerEncoderLayer with these weights, in evaluation mode."""
+    """torch.nn.TransformerEncoderLayer with these weights, in evaluation mode; of activation relu or gelu."""
     torch = import_module("torch")
     module = torch.nn.TransformerEncoderLayer(
         config.hidden,
         config.heads,
         config.inner,
-        activation="gelu",
+        activation=config.activation,
         batch_first=True,
         layer_norm_eps=config.epsilon,
     ).eval()
@@ -84,6 +84,18 @@ def encoder_layer(config: LayerConfig, weights: LayerWeights) -> Any:
         for parameter, values in pairs:
             parameter.copy_(torch.from_numpy(np.ascontiguousarray(values)))
     return module
+
+
+def padded(
+    config: LayerConfig, weights: LayerWeights, x: Array, lengths: Lengths, threads: int
+) -> Way | None:
+    """The layer on the longest's length, with a mask of the padding; None where PyTorch is not installed."""
+    if not installed():
+        return None
+    torch = import_module("torch")
+    torch.set_num_threads(threads)
+    parts = [p for p in torch.from_numpy(x).split(lengths.tolist()) if len(p)]
+    return _padded(torch, encoder_layer(config, weights), parts)
 
 
 def ways(

@@ -86,13 +86,18 @@ def detect() -> HostTarget:
     text = Path("/proc/cpuinfo").read_text(errors="replace")
     info = _first_processor(text)
     present = set(info.get("flags", info.get("Features", "")).replace("_", "").split())
-    found = frozenset(f for f in FEATURES[arch] if _LINUX_NAMES.get(f, f).replace(".", "") in present)
+    found = frozenset(f for f in FEATURES[arch] if linux_name(f) in present)
     identity = (
         "vendor_id", "cpu family", "model", "model name", "stepping",
         "CPU implementer", "CPU architecture", "CPU variant", "CPU part",
     )  # fmt: skip
     machine = "/".join(info[k] for k in identity if k in info)
     return HostTarget(arch, "native", found, machine)
+
+
+def linux_name(feature: str) -> str:
+    """What Linux calls a feature in /proc/cpuinfo, but for underscores."""
+    return _LINUX_NAMES.get(feature, feature).replace(".", "")
 
 
 def _arch() -> str:

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, TypeAlias
 
-from cora.ir.expr import ZERO, Expr, Node, ReduceOp, Size, Var
+from cora.ir.expr import ZERO, Expr, ReduceOp, Size, Var
+from cora.ir.node import Node
 
 Scope = Literal["input", "output", "table", "workspace", "local", "shared"]
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from cora.errors import UserError
 from cora.ir import dtypes
-from cora.ir.expr import Access, Dim, Expr, ExprLike, Node, wrap
+from cora.ir.expr import Access, Dim, Expr, ExprLike, wrap
+from cora.ir.node import Node
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

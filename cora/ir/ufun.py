@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from cora.ir.expr import Call, Dim, Expr, ExprLike, Node, wrap
+from cora.ir.expr import Call, Dim, Expr, ExprLike, wrap
+from cora.ir.node import Node
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -35,3 +35,11 @@ class IndexCheck:
     extent: Expr
     path: tuple[Expr, ...]
     dims: tuple[Dim, ...]
+
+    def message(self, bad: int | str) -> str:
+        """What to tell when it does not hold for `bad` of the indices."""
+        return (
+            f"compute '{self.operator}': the index {self.index} into dim '{self.dim}' of '{self.tensor}' must be at "
+            f"least 0 and below {self.extent}; it is not for {bad} of the indices "
+            f"[{', '.join(d.name for d in self.dims)}]"
+        )

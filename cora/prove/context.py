@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from cora.ir.expr import Expr, Node
+from cora.ir.expr import Expr
+from cora.ir.node import Node
 
 Method = Literal["interval", "counterexample", "z3", "none"]
 

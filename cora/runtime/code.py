@@ -136,7 +136,7 @@ def _check_processor(artifact: Artifact, path: Path) -> None:
 
 def join_library(library: bytes, metadata: bytes) -> bytes:
     """The content of an exported file."""
-    tail = _own_version() + b"\n" + metadata
+    tail = own_version() + b"\n" + metadata
     digest = hashlib.sha256(library + tail).digest()
     return library + tail + digest + len(tail).to_bytes(LENGTH_BYTES, "little") + MAGIC
 
@@ -151,9 +151,9 @@ def split_library(content: bytes, path: Path) -> tuple[bytes, bytes]:
     if start < 0 or hashlib.sha256(content[:digest_at]).digest() != content[digest_at:length_at]:
         raise UserError(f"load: {path} is damaged; export the kernel again")
     version, _, metadata = content[start:digest_at].partition(b"\n")
-    if version != _own_version():
+    if version != own_version():
         raise UserError(
-            f"load: {path} was exported by cora {version.decode()}; this is {_own_version().decode()}: "
+            f"load: {path} was exported by cora {version.decode()}; this is {own_version().decode()}: "
             "export the kernel again"
         )
     return content[:start], metadata
@@ -168,7 +168,8 @@ def private_copy(library: bytes) -> Path:
     return path
 
 
-def _own_version() -> bytes:
+def own_version() -> bytes:
+    """The version of cora, as libraries carry it."""
     try:
         return version_of("cora-ragged").encode()
     except PackageNotFoundError:

@@ -248,11 +248,7 @@ class Kernel:
         """UserError if the check function has counted indices out of range."""
         for check, bad in zip(self.artifact.checks, prepared.counters, strict=True):
             if bad:
-                raise UserError(
-                    f"compute '{check.operator}': the index {check.index} into dim '{check.dim}' of "
-                    f"'{check.tensor}' must be at least 0 and below {check.extent}; it is not for {bad} of the "
-                    f"indices [{', '.join(d.name for d in check.dims)}]"
-                )
+                raise UserError(check.message(int(bad)))
 
     def explain(self, plan: Plan | None = None) -> str:
         """Loops, guards kept and removed (and why), auxiliary arrays; with a plan also sizes and waste."""

@@ -12,6 +12,7 @@ from cora.ir.ufun import fusion_maps, maximum_over, scan
 from cora.ir.visit import free_vars, substitute
 from cora.schedule.legality import check_kinds, positive, serial_place
 from cora.schedule.nest import Leaf, LoopNest
+from cora.schedule.reduction_steps import check_stored
 from cora.schedule.steps import TAILS, Fuse, Peel, Reorder, Split, SplitParts
 
 
@@ -235,7 +236,7 @@ def reorder(step: Reorder, nest: LoopNest) -> LoopNest:
     for place, source in zip(sorted(places), places, strict=True):
         leaves[place] = nest.leaves[source]
     nest = _to_the_maximum(nest, tuple(leaves))
-    return check_kinds(nest.check_order("reorder"), "reorder")
+    return check_stored("reorder", check_kinds(nest.check_order("reorder"), "reorder"))
 
 
 def _longest(nest: LoopNest, leaf: Leaf) -> Expr:

@@ -26,7 +26,7 @@ def cache_write(step: CacheWrite, nest: LoopNest) -> LoopNest:
     if nest.leaves[place].kind is LoopKind.VECTOR:
         raise ScheduleError(f"{where}: the loop runs in lanes")
     _check_overlaps(where, nest)
-    return _check_stored(where, replace(nest, kept_in=step.loop))
+    return check_stored(where, replace(nest, kept_in=step.loop))
 
 
 def tensorize(step: Tensorize, nest: LoopNest) -> LoopNest:
@@ -41,10 +41,10 @@ def tensorize(step: Tensorize, nest: LoopNest) -> LoopNest:
             f"reduction loop, all unmarked; it has {', '.join(leaf.name for leaf in tile)}"
         )
     where = f"tensorize: the tile of '{nest.tensor.name}' at '{step.loop}'"
-    return _check_stored(where, replace(nest, tile=len(tile), kept_in=""))
+    return check_stored(where, replace(nest, tile=len(tile), kept_in=""))
 
 
-def _check_stored(where: str, nest: LoopNest) -> LoopNest:
+def check_stored(where: str, nest: LoopNest) -> LoopNest:
     """The nest itself, if its partial results may stand where the result will; ScheduleError otherwise."""
     if not nest.blocks:
         return nest

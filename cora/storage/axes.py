@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from cora.errors import UserError
-from cora.ir.expr import Const, Dim, Expr, Node, binary, ceildiv, round_up
+from cora.ir.expr import Const, Dim, Expr, binary, ceildiv, round_up
+from cora.ir.node import Node
 from cora.ir.simplify import simplify
 from cora.ir.ufun import fusion_maps, maximum_over, scan
 from cora.ir.visit import free_dims, substitute

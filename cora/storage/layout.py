@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from cora.errors import UserError
-from cora.ir.expr import Dim, Expr, Node
+from cora.ir.expr import Dim, Expr
+from cora.ir.node import Node
 from cora.ir.ufun import maximum_over
 from cora.ir.visit import free_dims, substitute
 from cora.lang.check import check_dims

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import benchmarks.demo as demo
 import benchmarks.foundation as foundation
 from benchmarks.cli import EXPERIMENTS, app
+from benchmarks.lengths import draw_lengths
 from benchmarks.machine import this_machine
+from benchmarks.peers import torch_encoder
 from benchmarks.plots import grouped_bars, read_rows, share_of_targets
 from benchmarks.results import Row, write_results
 from cora.errors import UserError
@@ -66,36 +70,45 @@ def test_demo_writes_rows_and_a_plot(tmp_path: Path) -> None:
     status, output = run("demo", "--quick", "--out", str(tmp_path))
     assert status == 0, output
     rows = read_rows(tmp_path / "demo.csv")
-    programs = {"first_program", "row_softmax"}
-    for variant in ("cora", "numpy_padded", "numpy_by_row"):
-        assert programs <= {row.metric for row in rows if row.variant == variant}
-    errors = [row for row in rows if row.metric.endswith("_error")]
-    assert len(errors) == 6
-    assert all(row.value <= demo.ULPS for row in errors)
-    padding = {row.metric: row.value for row in rows if row.variant == "numpy_padded"}
-    assert padding["row_softmax_stored_over_useful_elements"] > 1
+    value = {(row.variant, row.metric): row.value for row in rows}
+    variants = {"cora", "NumPy, padded"} | ({"PyTorch, padded"} if torch_encoder.installed() else set())
+    assert {row.variant for row in rows} == variants
+    for variant in variants:
+        assert value[variant, "encoder_layer"] > 0
+        assert 0 < value[variant, "encoder_layer_error"] <= demo.TOLERANCE
+        assert (variant, "encoder_layer_over_cora") in value or variant == "cora"
+    lengths = draw_lengths("mnli", 8)
+    assert value["cora", "tokens_computed"] == lengths.sum()
+    assert value["NumPy, padded", "tokens_computed"] == 8 * lengths.max()
     assert (tmp_path / "demo.png").read_bytes().startswith(PNG)
 
 
 def test_demo_fails_if_a_result_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Wrong(demo.cora.Kernel):
-        def __call__(self, *arrays: object, **named: object) -> object:
-            result = super().__call__(*arrays, **named)
-            result.values[-1] += 1e-3
-            return result
+    class Wrong(demo.EncoderLayer):
+        def run(self, plan: Any, x: Any, out: Any) -> Any:
+            super().run(plan, x, out)
+            out[-1, -1] += 1e-3
+            return out
 
-    build = demo.cora.build
-
-    def build_wrong(*arguments: object, **named: object) -> object:
-        kernel = build(*arguments, **named)
-        return Wrong(kernel.artifact, kernel.code)
-
-    monkeypatch.setattr(demo.cora, "build", build_wrong)
+    monkeypatch.setattr(demo, "EncoderLayer", Wrong)
     status, output = run("demo", "--quick", "--threads", "1", "--out", str(tmp_path))
     assert status == 1
     assert "WRONG" in output
     assert os.environ["TVM_NUM_THREADS"] == "1"
     assert {row.threads for row in read_rows(tmp_path / "demo.csv")} == {1}
+
+
+def test_demo_on_lengths_that_are_given(tmp_path: Path) -> None:
+    lengths = np.zeros(demo.SEQUENCES, np.int64)
+    np.save(tmp_path / "mnli.npy", lengths)
+    status, output = run("demo", "--lengths", str(tmp_path), "--out", str(tmp_path / "out"))
+    assert status == 1
+    assert output == "benchmarks: demo: expected a batch with tokens; all lengths are 0\n"
+    lengths[3:5] = 1, 7
+    np.save(tmp_path / "mnli.npy", lengths)
+    status, output = run("demo", "--quick", "--lengths", str(tmp_path), "--out", str(tmp_path / "out"))
+    assert status == 0, output
+    assert "8 tokens, lengths 0 to 7" in output
 
 
 def test_foundation_measures_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,10 +39,12 @@ EXPECTED = {
 
 #: Examples that need a model, which is a package of its own.
 WITH_MODEL = ("sentence_embeddings.py",)
+#: Examples that run what `python -m cora build encoder` has written.
+DEPLOYED = ("deploy.py",)
 
 
 def test_every_example_is_known() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {*EXPECTED, *WITH_MODEL}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {*EXPECTED, *WITH_MODEL, *DEPLOYED}
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -82,3 +84,25 @@ def test_example_with_a_model(name: str, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert any(line.startswith("right: off by at most") for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("name", DEPLOYED)
+def test_example_of_a_deployed_layer(name: str, tmp_path: Path) -> None:
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-W", "error", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    sizes = ("hidden=40", "heads=4", "inner=24")
+    for others in ((), ("norm=pre", "activation=gelu_tanh", "epsilon=1e-6")):
+        written = run("-m", "cora", "build", "encoder", "--out", "lib", *sizes, *others)
+        assert "wrote lib/manifest.json" in written
+        assert run(str(EXAMPLES / name), "lib").startswith("right: off by at most ")

@@ -264,3 +264,12 @@ def test_loops_of_an_attached_operator_have_names_of_their_own() -> None:
     check(s.vectorize(P, p, 4), BATCHES)
     with pytest.raises(ScheduleError, match="has a loop 'p_o' already"):
         s.split(P, p, 4)
+
+
+def test_reorder_of_accumulators_that_live_in_a_loop() -> None:
+    ratio = cora.sum(A[b, p], over=p) / (1 + cora.sum(abs(A[b, p]), over=p))
+    s = cora.schedule(cora.compute("T", [b], ratio)).cache_write("T", "b")
+    with pytest.raises(
+        cora.ScheduleError, match="outside continue what is stored, so the element must have one"
+    ):
+        s.reorder("T", "p", "b")
