@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cora.schedule.bind_steps import bind
+from cora.schedule.bind_steps import bind, pipeline
 from cora.schedule.factor_steps import rfactor
 from cora.schedule.loop_steps import fuse, peel, reorder, split, split_parts
 from cora.schedule.mark_steps import parallel, remap, unroll, vectorize
@@ -12,7 +12,7 @@ from cora.schedule.nest import State
 from cora.schedule.padding_steps import bulk_pad, pad_loop
 from cora.schedule.piece_steps import hfuse, split_op
 from cora.schedule.reduction_steps import cache_write, tensorize
-from cora.schedule.stage_steps import cache_read, compute_at, inline, set_scope
+from cora.schedule.stage_steps import cache_read, compute_at, inline, recompute, set_scope
 from cora.schedule.steps import (
     Bind,
     BulkPad,
@@ -28,6 +28,8 @@ from cora.schedule.steps import (
     PadLoop,
     Parallel,
     Peel,
+    Pipeline,
+    Recompute,
     Remap,
     Reorder,
     ReorderDims,
@@ -38,11 +40,13 @@ from cora.schedule.steps import (
     SplitOp,
     SplitParts,
     Step,
+    TensorCore,
     Tensorize,
     Unroll,
     Vectorize,
 )
 from cora.schedule.storage_steps import fuse_dims, pad_dim, reorder_dims, split_dim
+from cora.schedule.tensor_core_steps import tensor_core
 
 
 def apply(step: Step, state: State) -> State:
@@ -78,6 +82,10 @@ def apply(step: Step, state: State) -> State:
             return state.with_nest(tensorize(step, state.nest(step.op, "tensorize")))
         case Bind():
             return state.with_nest(bind(step, state.nest(step.op, "bind")))
+        case TensorCore():
+            return state.with_nest(tensor_core(step, state.nest(step.op, "tensor_core")))
+        case Pipeline():
+            return pipeline(step, state)
         case RFactor():
             return rfactor(step, state)
         case SplitOp():
@@ -100,3 +108,5 @@ def apply(step: Step, state: State) -> State:
             return set_scope(step, state)
         case CacheRead():
             return cache_read(step, state)
+        case Recompute():
+            return recompute(step, state)
