@@ -20,7 +20,7 @@ WARP = 32
 
 
 def stored(program: Program, *, queries: str = "Q", values: str = "V") -> cora.Schedule:
-    """Three kernels: scores; maximum and sum of each row; weighted sums of values.
+    """Three kernels: scores; maximum and sum of each row; weighted sums of values. One more for the logarithms of sums.
 
     Scores are stored. Weights are not: they are computed from scores where they are used, twice.
 
@@ -28,8 +28,12 @@ def stored(program: Program, *, queries: str = "Q", values: str = "V") -> cora.S
     """
     p = program
     s = cora.schedule(*p.outputs).recompute(p.weights, p.total).inline("weights_again")
-    s = _output(_rows(_scores(s, p, queries), p), p, values)
-    return s if p.lse is None else _element_of_rows(s, p, p.lse.name)
+    of_rows = {t.name for t in (p.inverse, p.lse) if t is not None}
+    first, *others = (nest.name for nest in s.nests if nest.name in of_rows)
+    s = _output(_rows(_scores(s, p, queries), p, first), p, values)
+    for other in others:
+        s = _element_of_rows(s, p, other)
+    return s
 
 
 def _tile(p: Program) -> Tile:
@@ -68,9 +72,8 @@ def _keys(s: cora.Schedule, op: str, tile: Tile) -> cora.Schedule:
     return s.bind(op, "ty", "threadIdx.y").bind(op, "tx", "threadIdx.x")
 
 
-def _rows(s: cora.Schedule, p: Program) -> cora.Schedule:
-    """Maximum and sum of each row by one warp."""
-    op = p.inverse.name
+def _rows(s: cora.Schedule, p: Program, op: str) -> cora.Schedule:
+    """Maximum and sum of each row by one warp, and `op`, the first operator that reads them."""
     s = s.split(op, "row", WARPS, names=("turn", "warp"))
     s = s.reorder(op, "batch", "block", "group", "member", "turn", "warp").fuse(
         op, "batch", "block", name="tile"
@@ -101,7 +104,7 @@ def _output(s: cora.Schedule, p: Program, values: str) -> cora.Schedule:
 
 def _element_of_rows(s: cora.Schedule, p: Program, op: str) -> cora.Schedule:
     """One number of each row, by one thread."""
-    s = s.split(op, "row", ROWS, names=("whole", "r"), tail="cover").reorder(
+    s = s.split(op, "row", _tile(p).rows, names=("whole", "r"), tail="cover").reorder(
         op, "batch", "block", "group", "member", "whole", "r"
     )
     return _grid(s.fuse(op, "batch", "block", name="tile").bind(op, "r", "threadIdx.x"), op)
