@@ -38,6 +38,7 @@ DENSE, PACKED = Triangle(), Triangle(storage="packed")
 #: The schedules, and the largest n they are measured at.
 VARIANTS = {
     "tiled": 8192,
+    "tiled_wide": 8192,
     "tiled_fine": 8192,
     "uncopied": 1024,
     "tiled_unbalanced": 8192,
@@ -70,7 +71,7 @@ def run(options: Options, console: Console) -> bool:
         v: TRMM.build(
             variant=v, settings=UNCACHED, definition={"storage": "packed"}, schedule={"triangle": PACKED}
         )
-        for v in ("tiled", "tiled_fine", "uncopied")
+        for v in ("tiled", "tiled_wide", "tiled_fine", "uncopied")
     }
     thread_counts = sorted({1, options.threads})
     for threads in thread_counts:

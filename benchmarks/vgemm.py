@@ -51,7 +51,9 @@ SHAPES = (
     (16, 512, 512),
     (331, 700, 129),
 )
-VARIANTS = ("uncopied", "unsplit_unbalanced", "split_unbalanced", "split_balanced", "generated")
+#: The paper's: with our own tiles, and with tiles by OpenBLAS.
+PAPER = ("unsplit_unbalanced", "split_unbalanced", "split_balanced")
+VARIANTS = ("uncopied", *PAPER, "generated")
 #: What padded storage may take, its operands and result together.
 PADDED_BYTES = 2 << 30
 WORKERS = (2, 8, 64)
@@ -122,8 +124,18 @@ def run(options: Options, console: Console) -> bool:
 
 
 @cache
-def _product(variant: str | None = None, padded: bool = False) -> cora.Kernel:
-    return VGEMM.build(variant=variant, settings=UNCACHED, schedule={"storage": Storage(padded=padded)})
+def _product(variant: str | None = None, padded: bool = False, **choices: str) -> cora.Kernel:
+    schedule = {"storage": Storage(padded=padded), **choices}
+    return VGEMM.build(variant=variant, settings=UNCACHED, schedule=schedule)
+
+
+def _variants() -> dict[str, cora.Kernel]:
+    """The schedules beside the suited one; those that offload tiles where OpenBLAS is there."""
+    kernels = {variant: _product(variant) for variant in VARIANTS}
+    if peers.openblas() is not None:
+        kernels["offload"] = _product("openblas")
+        kernels.update({f"{v}_offload": _product(v, kernel="openblas") for v in PAPER})
+    return kernels
 
 
 def _suited(batch: Batch, threads: int) -> cora.Kernel:
@@ -160,8 +172,7 @@ def _batch(record: Recorder, dataset: str, size: int, scale: Scale, threads: int
             torch.set_threads(threads)
             calls["torch_padded"] = torch.gemm(batch.problems(batch.empty()))
     if size in scale.with_variants:
-        for variant in VARIANTS:
-            kernel = _product(variant)
+        for variant, kernel in _variants().items():
             _own(record, variant, kernel, batch, threads, calls, results, dataset)
     record.compare(dataset, size, threads, calls, batch.flops, own=OWN, best_of=BLAS, repeats=scale.repeats)
 

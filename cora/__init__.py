@@ -42,6 +42,7 @@ from cora.schedule.schedule import Schedule, from_json, schedule
 from cora.settings import Settings
 from cora.storage.array import RaggedArray, ragged
 from cora.storage.layout import Layout, Pad
+from cora.tiles.given import MicroKernel
 
 if TYPE_CHECKING:
     from cora.interp import interpret
@@ -65,6 +66,7 @@ __all__ = [
     "Kernel",
     "KernelCall",
     "Layout",
+    "MicroKernel",
     "Pad",
     "Plan",
     "RaggedArray",

@@ -13,8 +13,8 @@ from cora.errors import UserError
 class Settings:
     """How a kernel is built.
 
-    guards: "prove" removes what is proved; "keep" keeps every guard (same bits in all valid elements; a tensorized
-    tile, whose footprint rests on proofs, is refused then).
+    guards: "prove" removes what is proved; "keep" keeps every guard (same bits in all valid elements; those of a
+    tensorized tile become the bounds that it is called with).
     solver: "z3", or "off" for interval reasoning and the refuter alone (more guards, never wrong code).
     solver_rlimit: the resource limit of one query; deterministic, unlike a clock.
     check_indices: whether indices read from data are range-checked before each launch.

@@ -29,3 +29,5 @@ BLOCKING = Blocking()
 FINE = Blocking(row_block=192, column_block=128)
 #: Of a triangle: rows are not cut, since those with long sums come last.
 TRIANGLE = Blocking(row_block=1 << 20, column_block=256)
+#: Of a triangle for one worker.
+WIDE = Blocking(row_block=1 << 20, column_block=2048)

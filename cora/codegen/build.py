@@ -63,9 +63,13 @@ def _without_addresses(source: str) -> str:
 
 
 def compile_functions(
-    functions: Sequence[Function], target: HostTarget, objects: Iterable[bytes] = ()
+    functions: Sequence[Function],
+    target: HostTarget,
+    objects: Iterable[bytes] = (),
+    libraries: Sequence[Path] = (),
 ) -> Compiled:
-    """Native code of `functions` in one library together with `objects` (contents of ELF object files).
+    """Native code of `functions` in one library together with `objects` (contents of ELF object files), which calls
+    functions of shared `libraries`.
 
     `objects` is read last, so it may wait for what is compiled meanwhile.
 
@@ -78,7 +82,7 @@ def compile_functions(
     prim_funcs = tuple(emit(f, family) for f in functions)
     module = _lower(dict(zip(names, prim_funcs, strict=True)), target)
     linker = find_linker()
-    library = None if linker is None else link([_object(module), *objects], linker)
+    library = None if linker is None else link([_object(module), *objects], linker, libraries)
     return Compiled(library, names, prim_funcs, module)
 
 

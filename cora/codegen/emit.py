@@ -16,8 +16,8 @@ from cora.codegen import arith, memory
 from cora.codegen.abi import memory_dtype
 from cora.codegen.emit_expr import bound, evaluate, restrict
 from cora.codegen.nodes import Tir, TirBuffer, TirStmt, const, i64, int_value
+from cora.codegen.routine_call import emit_tile
 from cora.codegen.scope import Names, Scope
-from cora.codegen.tile_call import emit_tile
 from cora.codegen.transpose import emit_transposed
 from cora.codegen.values import Context, Value, index_constant
 from cora.errors import InternalError

@@ -25,11 +25,12 @@ def find_linker() -> str | None:
     return None
 
 
-def link(objects: Sequence[bytes], linker: str) -> bytes:
+def link(objects: Sequence[bytes], linker: str, libraries: Sequence[Path] = ()) -> bytes:
     """The shared library of `objects` (contents of ELF files), without debug information.
 
     Symbols are resolved when the library is loaded (`-z now`): a missing one is an error then, not a crash
-    later. Raises InternalError with the linker's message.
+    later. Of `libraries`, shared ones, those that are used are recorded by their own names: they must be loaded, or
+    found, before. Raises InternalError with the linker's message.
     """
     with tempfile.TemporaryDirectory(prefix="cora-") as folder:
         inputs = []
@@ -41,6 +42,7 @@ def link(objects: Sequence[bytes], linker: str) -> bytes:
         libm = _libm()
         if libm is not None:
             inputs.append(libm)
+        inputs += map(str, libraries)
         done = subprocess.run(
             [linker, *_options(linker), "-o", str(output), *inputs],
             check=False,

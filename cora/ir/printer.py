@@ -124,6 +124,10 @@ def show_stmt(s: Stmt, indent: int = 0) -> str:
                 size += f", adds unless {s.first}"
             if s.residual is not None and s.last != TRUE:
                 size += f", residual if {s.last}"
+            if s.fill is not None:
+                size += f", fills {s.b.buffer.name} from {terms['source']} if {s.fill.when}"
+            if s.by is not None:
+                size += f", by {s.by.name}"
             return f"{pad}{terms['out']} = {terms['a']} @ {terms['b']}{extra}  # tile, {size}"
 
 

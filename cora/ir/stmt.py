@@ -130,6 +130,31 @@ class Operand(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Fill(Node):
+    """Where `when` holds a tile reads `source` in place of b, and writes to b those rows that all its rows read."""
+
+    source: Operand
+    when: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Routine:
+    """A function that computes dense tiles, but is not of our own family of micro-kernels.
+
+    name: what people call it. symbol: what it is linked as. convention: how it is called, as a user's micro-kernel
+    (`cora.tiles.given`) or as `cblas_sgemm`. rows, columns: the largest tile (0: any). edges: whether it computes
+    smaller tiles too.
+    """
+
+    name: str
+    symbol: str
+    convention: Literal["given", "cblas"]
+    rows: int = 0
+    columns: int = 0
+    edges: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Tile(Node):
     """A dense tile, computed by a micro-kernel (`cora.tiles`), for 0 <= r < rows and 0 <= c < columns:
 
@@ -138,6 +163,10 @@ class Tile(Node):
     depth(r) = min(max(depth + step * r, 0), limit), where step is 0 or 1 (a lower triangle).
     begin is start[0, c], or 0 without start, where `first` holds; else what out[r, c] was: a later block of the
     reduction adds to the earlier ones. end is residual[r, c] where there is one and `last` holds; else 0.
+
+    fill: where b is written by the tile's first use of it; None: b holds its elements already.
+    by: the routine that computes it, or what it can of it; None: our own micro-kernels. A routine adds no start and no
+    residual, and rows of `a` do not bend for it.
 
     All float32. Columns of b, out, start and residual are adjacent (stride 1); only a may bend. rows <= max_rows and
     columns <= max_columns; where one of them is not positive nothing happens. It reads and writes exactly the
@@ -158,14 +187,19 @@ class Tile(Node):
     residual: Operand | None
     first: Expr
     last: Expr
+    by: Routine | None = None
+    fill: Fill | None = None
 
     def numbers(self) -> tuple[Expr, ...]:
         """The expressions that say how large the tile is and when it begins and ends."""
-        return (self.rows, self.columns, self.depth, self.limit, self.first, self.last)
+        fills = () if self.fill is None else (self.fill.when,)
+        return (self.rows, self.columns, self.depth, self.limit, self.first, self.last, *fills)
 
     def operands(self) -> dict[str, Operand]:
         """The operands that there are, by the name of their field."""
+        source = None if self.fill is None else self.fill.source
         named = {"out": self.out, "a": self.a, "b": self.b, "start": self.start, "residual": self.residual}
+        named["source"] = source
         return {name: operand for name, operand in named.items() if operand is not None}
 
 
@@ -304,6 +338,8 @@ def map_stmt(s: Stmt, on_stmt: Callable[[Stmt], Stmt], on_expr: Callable[[Expr],
                 None if s.residual is None else _map_operand(s.residual, on_expr),
                 on_expr(s.first),
                 on_expr(s.last),
+                s.by,
+                None if s.fill is None else Fill(_map_operand(s.fill.source, on_expr), on_expr(s.fill.when)),
             )
 
 

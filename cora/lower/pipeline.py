@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cora.errors import UserError
+from cora.errors import ScheduleError, UserError
 from cora.ir.expr import Access, Expr, Read, Size
 from cora.ir.stmt import Buffer, Function, LoopKind, Stmt, block, map_stmt
 from cora.ir.tensor import Tensor
@@ -33,6 +33,7 @@ from cora.lower.access import check_accesses, violations
 from cora.lower.body import make_loops
 from cora.lower.contract import contract
 from cora.lower.double_buffer import double_buffer
+from cora.lower.first_use import filled_operation
 from cora.lower.flatten import Place, place_of
 from cora.lower.guards import Guards
 from cora.lower.hfuse import Merge, check_group, side_by_side
@@ -103,6 +104,7 @@ def lower(schedule: Schedule, settings: Settings, name: str = "kernel", *, gpu: 
         tuple(work.guards.records.values()),
         {"loops": loops, "tables": read, "hoisted": hoisted, "lowered": lowered},
         state.undefined_padding,
+        work.prover.statistics,
     )
 
 
@@ -183,13 +185,17 @@ class _Lowering:
         read: dict[str, list[Stage]] = {}
         for attached in self.nests:
             consumer, loop = self.state.attached.get(attached.name, ("", ""))
-            if consumer == name:
+            if consumer == name and not attached.filled:
                 check_attached(attached, nest)
                 known = {leaf.var for leaf in attached.around}
                 holds = tuple(c for c in (*operation.conditions, *nest.facts) if free_vars(c) <= known)
                 part = self.operator(attached.name, (*outside, *holds))
                 loops.setdefault(loop, []).append((attached, part.loops))
                 read.setdefault(loop, []).append((attached, part.read))
+        copies = [a for a in self.nests if a.filled and self.state.attached[a.name][0] == name]
+        if len(copies) > 1:
+            raise ScheduleError(f"fill_at_use: '{name}' can fill one copy; it has {len(copies)}")
+        filled = [filled_operation(c, nest, self.places, self.guards, outside) for c in copies]
         workers = [Range(worker_of(leaf), WORKERS) for leaf in nest.scope if leaf.kind is LoopKind.PARALLEL]
         ranges = (*workers, *context_of(nest).ranges)
         reader = TableReader(self.tables, ranges, self.guards, name)
@@ -200,6 +206,7 @@ class _Lowering:
                 self.buffers,
                 self.guards,
                 {k: with_barriers(v, nest) for k, v in loops.items()},
+                *filled,
             ),
             reader.stmt(
                 make_loops(
@@ -208,6 +215,7 @@ class _Lowering:
                     self.buffers,
                     self.guards,
                     {k: with_barriers(v, nest) for k, v in read.items()},
+                    *filled,
                 )
             ),
         )

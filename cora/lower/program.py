@@ -9,6 +9,7 @@ from cora.ir.stmt import Buffer, Function, Stmt
 from cora.ir.tensor import Tensor
 from cora.ir.ufun import UFun
 from cora.lower.records import Guard, IndexCheck
+from cora.prove import Effort, Method
 from cora.schedule.nest import LoopNest
 from cora.storage.layout import Layout
 
@@ -20,7 +21,7 @@ class Lowered:
     kernel: computes the outputs. check: counts the violations of each index check (one int64 output per check);
     None where no index is read from data.
     tensors: what each tensor buffer of the functions holds. tables: what each table buffer holds.
-    stages: the program after each pass, outermost statement of the kernel.
+    stages: the program after each pass, outermost statement of the kernel. effort: what the proofs cost, by method.
     """
 
     name: str
@@ -36,3 +37,4 @@ class Lowered:
     guards: tuple[Guard, ...]
     stages: Mapping[str, Stmt]
     undefined_padding: frozenset[str]
+    effort: Mapping[Method, Effort]

@@ -6,7 +6,7 @@ is beyond a sum of products with a row and a matrix added is computed in loops o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cora.errors import ScheduleError
 from cora.ir.bounds import bounds
@@ -20,6 +20,7 @@ from cora.ir.expr import (
     Expr,
     Read,
     Reduce,
+    Select,
     Var,
     binary,
     ceildiv,
@@ -28,27 +29,49 @@ from cora.ir.expr import (
 )
 from cora.ir.poly import linear_in, stride_in
 from cora.ir.simplify import Simplifier, simplify
-from cora.ir.stmt import Buffer, For, If, LoopKind, Operand, Stmt, Store, Tile, block
+from cora.ir.stmt import Buffer, Fill, For, If, LoopKind, Operand, Stmt, Store, Tile, block
 from cora.ir.ufun import Scan
 from cora.ir.visit import free_vars, substitute, walk
+from cora.lower.first_use import Filled, Use, first_use
 from cora.lower.flatten import Flat
 from cora.lower.guards import Guards
 from cora.lower.loops import existing, first_and_last
 from cora.lower.operation import Operation, context_of, simplifier_of
+from cora.lower.tile_bounds import TileLoops, from_zero, guarded_read, guards_of_products, without_guards
 from cora.prove import Outcome
-from cora.schedule.nest import Leaf
+from cora.schedule.nest import Leaf, LoopNest
 
 NO_VAR = Var("%none")
 #: Of the loops behind a tile: one 64-byte vector of float32.
 LANES = 16
 
 
-def make_tile(op: Operation, flat: Flat, guards: Guards) -> tuple[Stmt, tuple[Expr, ...]]:
+def make_tile(
+    op: Operation, flat: Flat, guards: Guards, filled: Filled | None = None
+) -> tuple[Stmt, tuple[Expr, ...]]:
     """The tile of an operation over flat buffers, and the conditions that stay around it.
+
+    filled: a copy that the tile fills, and the same operation without it.
 
     Raises ScheduleError if the body, an access or a condition does not fit a micro-kernel.
     """
-    return _Matcher(op, guards).stmt(flat)
+    loops = _loops(op, flat, guards)
+    if filled is None:
+        return _Matcher(op, guards, loops).stmt()
+    assert filled.flat is not None
+    direct = _loops(filled.direct, filled.flat, guards)
+    both = tuple(dict.fromkeys((*loops.conditions, *direct.conditions)))
+    matcher, other = (
+        _Matcher(of, guards, replace(own, conditions=both))
+        for of, own in ((op, loops), (filled.direct, direct))
+    )
+    return matcher.stmt(filled.copy, other)
+
+
+def _loops(op: Operation, flat: Flat, guards: Guards) -> TileLoops:
+    """The innermost loops of an operation; where every guard is kept, guards of loads are conditions on them."""
+    loops = TileLoops(op.nest.leaves[-op.nest.tile :], flat, op.conditions)
+    return without_guards(loops, simplifier_of(op.nest)) if guards.keep_all else loops
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +95,28 @@ class _Limits:
 
 
 class _Matcher:
-    def __init__(self, op: Operation, guards: Guards) -> None:
+    def __init__(self, op: Operation, guards: Guards, loops: TileLoops) -> None:
         self.op = op
         self.guards = guards
-        leaves = op.nest.leaves[-op.nest.tile :]
-        self.row: Leaf | None = leaves[0] if len(leaves) == 3 else None
-        self.column, self.depth = leaves[-2], leaves[-1]
         self.simplifier: Simplifier = simplifier_of(op.nest)
+        self.conditions = loops.conditions
+        own = {leaf.var for leaf in loops.leaves}
+        implied = tuple(c for c in loops.conditions if free_vars(c) & own and self._implied(c))
+        others = tuple(c for c in loops.conditions if c not in implied)
+        loops = from_zero(replace(loops, conditions=others, held=implied), self.simplifier)
+        self.flat, self.conditions = loops.flat, loops.conditions
+        self.row: Leaf | None = loops.leaves[0] if len(loops.leaves) == 3 else None
+        self.column, self.depth = loops.leaves[-2:]
+        self.known = frozenset(self.simplifier(c) for c in (*self.conditions, *loops.held))
 
     def refuse(self, reason: str) -> ScheduleError:
         return ScheduleError(f"tensorize: the tile of '{self.op.tensor.name}' has no micro-kernel: {reason}")
 
-    def stmt(self, flat: Flat) -> tuple[Stmt, tuple[Expr, ...]]:
-        """The call, and behind it what is made of its result."""
+    def stmt(
+        self, copy: LoopNest | None = None, direct: _Matcher | None = None
+    ) -> tuple[Stmt, tuple[Expr, ...]]:
+        """The call, and behind it what is made of its result; `copy` is filled with what `direct` reads instead."""
+        flat = self.flat
         if flat.buffer.dtype != "float32":
             raise self.refuse(f"the output is {flat.buffer.dtype}, not float32")
         core, terms = self._core(flat.body)
@@ -93,21 +125,22 @@ class _Matcher:
         start, residual = terms.start, terms.residual
         if self.op.nest.accumulates:  # the body is a bare sum: every block adds to what is there
             first = Const(False, "bool")
-        a, b = self._factors(terms.product)
-        limits, outside = self._limits()
+        a, b, products = self._factors(terms.product)
+        limits, outside = self._limits(products)
         left = self._operand(a.buffer, a.offset, self._row_var, self.depth.var, "the left operand", left=True)
         right = self._operand(b.buffer, b.offset, self.depth.var, self.column.var, "the right operand")
         if limits.step < 0:
             target, left = (_reversed(operand, limits.rows) for operand in (target, left))
             residual = None if residual is None else _reversed(residual, limits.rows)
+        self._check_routine(limits, left)
         tile = Tile(
             limits.rows,
             limits.columns,
             limits.depth,
             abs(limits.step),
             limits.limit,
-            1 if self.row is None else self._largest(self.row),
-            self._largest(self.column),
+            1 if self.row is None else self._largest(0),
+            self._largest(-2),
             target,
             left,
             right,
@@ -115,11 +148,66 @@ class _Matcher:
             residual,
             first,
             last,
+            self.op.nest.routine,
+            None
+            if copy is None or direct is None
+            else self._fill(copy, direct, limits, outside, left, right),
         )
         if core == flat.body:
             return tile, outside
         behind = self._behind(flat, core, limits)
         return block([tile, If(last, behind) if last != TRUE else behind]), outside
+
+    def _fill(
+        self,
+        copy: LoopNest,
+        direct: _Matcher,
+        limits: _Limits,
+        outside: tuple[Expr, ...],
+        left: Operand,
+        right: Operand,
+    ) -> Fill:
+        """What the first use of a part of `copy` reads in its place, and when that is."""
+        where = f"fill_at_use of '{copy.name}'"
+        if right.buffer.name != copy.tensor.name or left.buffer.name == copy.tensor.name:
+            raise ScheduleError(f"{where}: it must be what the micro-kernel reads in vectors, and that alone")
+        _, terms = direct._core(direct.flat.body)
+        _, read, products = direct._factors(terms.product)
+        if direct._limits(products) != (limits, outside):
+            raise ScheduleError(f"{where}: without the copy the tile would have other bounds")
+        source = direct._operand(
+            read.buffer, read.offset, self.depth.var, self.column.var, f"what '{copy.name}' is copied from"
+        )
+        use = Use(
+            limits.rows,
+            limits.columns,
+            limits.depth,
+            limits.step,
+            limits.limit,
+            (right.offset, right.row),
+            outside,
+        )
+        return Fill(source, first_use(copy, self.op.nest, use, self.guards, self.simplifier))
+
+    def _check_routine(self, limits: _Limits, left: Operand) -> None:
+        """Refuse what a routine that is not ours cannot be asked for."""
+        routine = self.op.nest.routine
+        if routine is None:
+            return
+        if left.bend != ZERO:
+            raise self.refuse(
+                f"{routine.name} takes rows that are evenly apart; those of the left operand grow"
+            )
+        if routine.convention == "cblas":
+            if limits.step < 0:
+                raise self.refuse(
+                    f"{routine.name} takes rows in their order; a reduction that shrinks reverses them"
+                )
+            if ONE not in (left.row, left.column):
+                raise self.refuse(
+                    f"{routine.name} takes rows or columns that are adjacent; in the left operand rows are "
+                    f"{left.row} apart and columns {left.column}"
+                )
 
     def _behind(self, flat: Flat, core: Expr, limits: _Limits) -> Stmt:
         """The element made of what the micro-kernel has stored, over the whole tile, in vector lanes."""
@@ -139,8 +227,11 @@ class _Matcher:
     def _row_var(self) -> Var:
         return NO_VAR if self.row is None else self.row.var
 
-    def _largest(self, leaf: Leaf) -> int:
-        """A constant bound of the extent of a row or column loop."""
+    def _largest(self, place: int) -> int:
+        """A constant bound of the extent of a row or column loop of the tile."""
+        leaf = self.op.nest.leaves[-self.op.nest.tile :][place]
+        if leaf.bound is not None:
+            return leaf.bound
         high = bounds(leaf.extent)[1]
         if isinstance(leaf.extent, Const) or high is not None:
             return int(high or 0)
@@ -159,6 +250,8 @@ class _Matcher:
         sums = [
             e for e in walk(body) if isinstance(e, Binary) and e.op == "add" and reduction in set(walk(e))
         ]
+        if self.op.nest.routine is not None:
+            sums = []  # the routine computes the bare sum
         sums.sort(key=lambda e: sum(1 for _ in walk(e)), reverse=True)
         for part in sums:
             rest = substitute(body, {part: Var("%core", part.dtype)})
@@ -178,9 +271,9 @@ class _Matcher:
             match term:
                 case Reduce(op="sum", body=inner) if product is None:
                     product = inner
-                case Read(buffer=buffer, offset=offset) if buffer.dtype == "float32":
+                case Read() | Select() if (read := self._term(term)) is not None:
                     operand = self._operand(
-                        buffer, offset, self._row_var, self.column.var, f"the term {term}"
+                        read.buffer, read.offset, self._row_var, self.column.var, f"the term {term}"
                     )
                     if operand.row == ZERO and start is None:
                         start = operand
@@ -194,15 +287,33 @@ class _Matcher:
             raise self.refuse("there is no sum")
         return _Terms(product, start, residual)
 
-    def _factors(self, product: Expr) -> tuple[Read, Read]:
-        """The factor that does not depend on the column, and the one that does not depend on the row."""
+    def _term(self, term: Expr) -> Read | None:
+        """A term that is read wherever the tile is; None if it is none such."""
+        found = guarded_read(term)
+        if found is None or found[0].buffer.dtype != "float32":
+            return None
+        read, guards = found
+        stored = frozenset(c for c in self.known if self.depth.var not in free_vars(c))
+        return read if all(self.simplifier(c) in (TRUE, *stored) for c in guards) else None
+
+    def _factors(self, product: Expr) -> tuple[Read, Read, list[Expr]]:
+        """The factor that does not depend on the column, and the one that does not depend on the row; which products
+        there are."""
         match product:
-            case Binary(op="mul", a=Read() as x, b=Read() as y):
-                for left, right in ((x, y), (y, x)):
+            case Binary(op="mul", a=a, b=b):
+                x, y = guarded_read(a), guarded_read(b)
+                for one, other in ((x, y), (y, x)):
+                    if one is None or other is None:
+                        continue
+                    (left, _), (right, _) = one, other
                     by_row = self.column.var not in free_vars(left.offset)
                     by_column = self._row_var not in free_vars(right.offset)
                     if by_row and by_column and left.buffer.dtype == right.buffer.dtype == "float32":
-                        return left, right
+                        fixed = frozenset({self._row_var, self.column.var})
+                        products = guards_of_products(
+                            (one, other), self.known, fixed, self.simplifier, self.refuse
+                        )
+                        return left, right, products
         raise self.refuse(
             f"expected a product of two float32 reads, one per row, one per column; got {product}"
         )
@@ -257,25 +368,26 @@ class _Matcher:
         size = self.simplifier(size)
         match size:
             case Binary(op="max", a=length, b=Const(value=0)):
-                here = context_of(self.op.nest, self.op.conditions)
+                here = context_of(self.op.nest, self.conditions)
                 if self.guards.proof(binary("le", 0, length), here).outcome is Outcome.PROVED:
                     return length
         return size
 
-    def _limits(self) -> tuple[_Limits, tuple[Expr, ...]]:
-        """What of the tile exists, and the conditions that have nothing to do with its loops."""
+    def _limits(self, products: list[Expr]) -> tuple[_Limits, tuple[Expr, ...]]:
+        """What of the tile exists, and the conditions that have nothing to do with its loops.
+
+        products: further conditions, on products alone.
+        """
         loops = [leaf for leaf in (self.row, self.column, self.depth) if leaf is not None]
         ends: dict[Var, list[Expr]] = {leaf.var: [leaf.extent] for leaf in loops}
         blocks = {leaf.var for leaf in self.op.nest.blocks}
         outside: list[Expr] = []
         exist: list[Expr] = list(existing(self.op.nest.blocks))
-        for condition in self.op.conditions:
+        for condition in (*self.conditions, *products):
             inside = [var for var in reversed(ends) if var in free_vars(condition)]
-            if inside and self._implied(condition):
-                continue
             if inside:
                 ends[inside[0]].append(self._end(condition, inside[0]))
-            elif blocks & free_vars(condition):
+            elif condition in products or blocks & free_vars(condition):
                 exist.append(condition)  # the others of a block's iterations store what there is
             else:
                 outside.append(condition)
@@ -288,19 +400,18 @@ class _Matcher:
 
     def _end(self, condition: Expr, var: Var) -> Expr:
         """The end of the loop over `var` where `condition` is `var < end`."""
-        split = None
         match condition:
-            case Binary(op="lt", a=a, b=b):
+            case Binary(op="lt" | "le" as op, a=a, b=b):
                 split = linear_in(self.simplifier(b - a), var)
-        if split is None or split[0] != -1:
-            raise self.refuse(f"the condition {condition} is no bound of one of its loops")
-        return split[1]
+                if split is not None and split[0] == -1:
+                    return split[1] if op == "lt" else self.simplifier(split[1] + 1)
+        raise self.refuse(f"the condition {condition} is no bound of one of its loops")
 
     def _implied(self, condition: Expr) -> bool:
         """Whether `condition`, `x < ceildiv(b, f)`, follows from another one, `f * x + t < b` with t >= 0."""
         match condition:
             case Binary(op="lt", a=Var() as x, b=count):
-                for other in self.op.conditions:
+                for other in self.conditions:
                     if not isinstance(other, Binary) or other.op != "lt" or other == condition:
                         continue
                     split = linear_in(self.simplifier(other.a), x)

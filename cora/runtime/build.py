@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 
 from cora.codegen.cache import Cache
@@ -16,10 +18,12 @@ from cora.ir.fingerprint import fingerprint
 from cora.ir.stmt import Stmt, Tile, map_stmt
 from cora.ir.tensor import Tensor
 from cora.prelude import PreludeSpec, object_code
+from cora.prove import Effort, Method
 from cora.runtime.artifact import Artifact, make_artifact
 from cora.runtime.code import Code, LibraryCode, MemoryCode, load_library, private_copy, write_atomically
 from cora.runtime.kernel import Kernel
 from cora.runtime.names import check_names
+from cora.runtime.routines import given_objects, libraries, prepare
 from cora.runtime.versions import versions
 from cora.schedule.balance import permutations_of
 from cora.schedule.default import default_schedule
@@ -64,6 +68,7 @@ def build(
     entry = None if cache is None or chosen.dump is not None else cache.load(key)
     if entry is not None:
         artifact = Artifact.from_bytes(entry.metadata)
+        prepare(artifact.nests)
         return Kernel(artifact, LibraryCode(load_code(entry.path), entry.metadata, text))
     built = _Built(scheduled, host, chosen, name, cache)
     if chosen.dump is not None:
@@ -116,15 +121,20 @@ class _Built:
         from cora.lower.pipeline import lower
 
         check_names(scheduled.tensors, permutations_of(scheduled.nests))
+        begin = time.perf_counter()
         lowered = lower(scheduled, settings, name)
+        lowering_seconds = time.perf_counter() - begin
         self.artifact = make_artifact(lowered, repr(scheduled), define(scheduled), host.key)
         functions = [lowered.kernel, *([lowered.check] if lowered.check is not None else [])]
         with ThreadPoolExecutor(1) as other:  # both compilers release the interpreter's lock
             tasks = [other.submit(prelude_object, self.artifact.prelude, host)]
             if any(has_tile(f.body) for f in functions):
                 tasks.append(other.submit(tiles_object, host, cache))
-            objects = (task.result() for task in tasks)
-            self._compiled = compile_functions(functions, host, objects)
+            given = given_objects(scheduled.steps, host)
+            objects = chain(given, (task.result() for task in tasks))
+            self._compiled = compile_functions(functions, host, objects, libraries(lowered.nests))
+        compiling_seconds = time.perf_counter() - begin - lowering_seconds
+        self._times = _times(lowering_seconds, compiling_seconds, lowered.effort)
 
     def source(self, kind: str) -> str:
         """The code as text."""
@@ -132,6 +142,7 @@ class _Built:
 
     def code(self, cache: Cache | None, key: str, text: object) -> Code:
         """The code, stored in the cache if there is one."""
+        prepare(self.artifact.nests)
         library = self._compiled.library
         if library is None:
             return MemoryCode(self._compiled.function, self.source)
@@ -140,11 +151,23 @@ class _Built:
         return LibraryCode(load_code(path), metadata, self.source)
 
     def dump(self, folder: Path) -> None:
-        """Write every stage as a text file."""
+        """Write every stage as a text file, and what the build took."""
         folder.mkdir(parents=True, exist_ok=True)
         texts = {**self.artifact.stages, **{k: self.source(k) for k in ("tir", "ll", "asm")}}
+        texts["times"] = self._times
         for number, (stage, text) in enumerate(texts.items()):
             write_atomically(folder / f"{self.artifact.name}.{number}.{stage}.txt", text.encode())
+
+
+def _times(lowering_seconds: float, compiling_seconds: float, effort: Mapping[Method, Effort]) -> str:
+    """What a build took, and the share of the proofs by method, as text."""
+    proofs = sum(e.seconds for e in effort.values())
+    lines = [f"lowering_ms {1e3 * lowering_seconds:.1f}", f"proofs_ms {1e3 * proofs:.1f}"]
+    lines += [
+        f"proofs_{method}_ms {1e3 * e.seconds:.1f} asked {e.queries} settled {e.settled}"
+        for method, e in effort.items()
+    ]
+    return "\n".join([*lines, f"compiling_ms {1e3 * compiling_seconds:.1f}", ""])
 
 
 def prelude_object(spec: PreludeSpec, host: HostTarget) -> bytes:

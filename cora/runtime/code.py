@@ -21,6 +21,7 @@ from cora.errors import UnsupportedError, UserError
 from cora.prelude import NativePrelude, PreludeSpec, jit
 from cora.prelude import load as load_prelude
 from cora.runtime.artifact import Artifact
+from cora.runtime.routines import prepare
 
 #: What follows a library in an exported file: version, newline, metadata, hash of all before, length, MAGIC.
 MAGIC = b"CORAMETA"
@@ -121,6 +122,7 @@ def load_library(path: Path) -> tuple[Artifact, LibraryCode]:
     library, metadata = split_library(content, path)
     artifact = Artifact.from_bytes(metadata)
     _check_processor(artifact, path)
+    prepare(artifact.nests)
     return artifact, LibraryCode(load(private_copy(library)), metadata, None)
 
 

@@ -24,6 +24,7 @@ from cora.runtime.count import Waste
 from cora.runtime.explain import explain, waste
 from cora.runtime.memory import address_of, refuse_overlap
 from cora.runtime.plan import WORKERS, Call, Plan, Prepared, worker_count
+from cora.runtime.routines import launched
 from cora.storage.array import RaggedArray
 from cora.storage.dlpack import is_foreign
 from cora.storage.layout import Layout
@@ -46,7 +47,7 @@ class Kernel:
         self.code = code
         self.name = artifact.name
         self.prelude: NativePrelude = code.prelude(artifact.prelude)
-        self._run = code.function(artifact.kernel.name)
+        self._run = launched(artifact.nests, code.function(artifact.kernel.name))
         self._check = None if artifact.check is None else code.function(artifact.check.name)
         self.input_slots = tuple(n for n, s in enumerate(artifact.slots) if s.role == "input")
         call_time = {n for n, s in enumerate(artifact.slots) if s.role != "workspace"}

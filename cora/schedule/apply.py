@@ -11,19 +11,21 @@ from cora.schedule.mark_steps import parallel, remap, unroll, vectorize
 from cora.schedule.nest import State
 from cora.schedule.padding_steps import bulk_pad, pad_loop
 from cora.schedule.piece_steps import hfuse, split_op
-from cora.schedule.reduction_steps import cache_write, tensorize
-from cora.schedule.stage_steps import cache_read, compute_at, inline, recompute, set_scope
+from cora.schedule.reduction_steps import cache_write, given_routine, library_routine, tensorize
+from cora.schedule.stage_steps import cache_read, compute_at, fill_at_use, inline, recompute, set_scope
 from cora.schedule.steps import (
     Bind,
     BulkPad,
     CacheRead,
     CacheWrite,
     ComputeAt,
+    FillAtUse,
     Fuse,
     FuseDims,
     HFuse,
     HoistLoads,
     Inline,
+    Offload,
     PadDim,
     PadLoop,
     Parallel,
@@ -42,6 +44,7 @@ from cora.schedule.steps import (
     Step,
     TensorCore,
     Tensorize,
+    TensorizeBy,
     Unroll,
     Vectorize,
 )
@@ -80,6 +83,10 @@ def apply(step: Step, state: State) -> State:
             return state.with_nest(cache_write(step, state.nest(step.op, "cache_write")))
         case Tensorize():
             return state.with_nest(tensorize(step, state.nest(step.op, "tensorize")))
+        case TensorizeBy():
+            return state.with_nest(tensorize(step, state.nest(step.op, "tensorize"), given_routine(step)))
+        case Offload():
+            return state.with_nest(tensorize(step, state.nest(step.op, "tensorize"), library_routine(step)))
         case Bind():
             return state.with_nest(bind(step, state.nest(step.op, "bind")))
         case TensorCore():
@@ -110,3 +117,5 @@ def apply(step: Step, state: State) -> State:
             return cache_read(step, state)
         case Recompute():
             return recompute(step, state)
+        case FillAtUse():
+            return fill_at_use(step, state)

@@ -151,6 +151,8 @@ def _even_parts(
     facts: tuple[Expr, ...] = (joined < extent, binary("le", 0, joined))
     if largest is not None:
         facts = (*facts, binary("le", size, largest))
+        if not nest.leaves[place].reduction:  # whose blocks run once even where there is nothing
+            facts = (*facts, binary("le", ONE, size))
     return replace(result, facts=(*result.facts, *map(simplify, facts))).check_order("split")
 
 

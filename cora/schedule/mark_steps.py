@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from cora.errors import ScheduleError
 from cora.ir import dtypes
-from cora.ir.expr import Const, Var
+from cora.ir.expr import Const, Expr, Var
 from cora.ir.simplify import simplify
 from cora.ir.stmt import LoopKind
 from cora.ir.ufun import UFun, descending, longest_first, permutation
@@ -58,19 +59,20 @@ def remap(step: Remap, state: State) -> State:
         )
     match step.policy:
         case "descending" if not step.table:
-            order = descending(_cost(nest, place, "remap"))
+            return _in_order(state, nest, place, leaf, descending(_cost(nest, place, "remap")))
+        case "reversed" if not step.table:
+            return _in_order(state, nest, place, leaf, lambda nth: simplify(leaf.extent - 1 - nth))
         case "given" if step.table.isidentifier():
             if free_vars(leaf.extent):
                 raise ScheduleError(
                     f"remap: the extent {leaf.extent} of '{step.loop}' depends on loops outside"
                 )
-            order = permutation(step.table, leaf.extent)
+            return _in_order(state, nest, place, leaf, permutation(step.table, leaf.extent))
         case _:
             raise ScheduleError(
-                f"remap of '{step.loop}': expected policy 'descending', or 'given' with the name of a permutation; "
-                f"got {step.policy!r}, {step.table!r}"
+                f"remap of '{step.loop}': expected policy 'descending' or 'reversed', or 'given' with the name of a "
+                f"permutation; got {step.policy!r}, {step.table!r}"
             )
-    return _in_order(state, nest, place, leaf, order)
 
 
 def _cost(nest: LoopNest, place: int, what: str) -> UFun:
@@ -83,7 +85,7 @@ def _cost(nest: LoopNest, place: int, what: str) -> UFun:
     return cost
 
 
-def _in_order(state: State, nest: LoopNest, place: int, leaf: Leaf, order: UFun) -> State:
+def _in_order(state: State, nest: LoopNest, place: int, leaf: Leaf, order: Callable[[Expr], Expr]) -> State:
     """The loop at `place`, marked as in `leaf`, over places in `order`; a part with code of its own is a condition."""
     old = nest.leaves[place]
     inside = (inner for other in state.nests.values() if old in other.around for inner in other.leaves)

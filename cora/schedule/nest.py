@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from cora.errors import ScheduleError
 from cora.ir.expr import Const, Dim, Expr, Var, binary, unary
 from cora.ir.simplify import simplify
-from cora.ir.stmt import LoopKind
+from cora.ir.stmt import LoopKind, Routine
 from cora.ir.tensor import Tensor
 from cora.ir.ufun import UFun
 from cora.ir.visit import free_vars, substitute
@@ -102,7 +102,7 @@ class LoopNest:
     conditions: what must hold for an iteration to exist (from splits that do not divide, and bulk padding).
     facts: what holds in every iteration by construction.
     padding: the multiple to which the loop over a root dim is padded.
-    tile: how many of the innermost loops a micro-kernel runs (0: none).
+    tile: how many of the innermost loops a micro-kernel runs (0: none). routine: which one, if it is none of ours.
     by_warp: whether the tensor cores run the five innermost loops: blocks of rows and columns of a warp, 16 steps of
     the reduction, and a thread's own 2 x 2 elements of a block.
     piece: the name of this piece of the operator, if the operator is split. accumulates: whether it combines its
@@ -110,6 +110,7 @@ class LoopNest:
     around: the loops of the consumer inside which an attached operator runs, outermost first.
     regions: of an attached operator, what the iteration around it computes of each dim.
     scratch: whether an attached operator is stored relative to its regions, for each worker anew.
+    filled: whether the micro-kernel that reads the operator, a copy, writes it; then its loops do not run.
     kept_in: the loop inside which the accumulators of a reduction live ("": outside its first reduction loop).
     """
 
@@ -122,11 +123,13 @@ class LoopNest:
     around: tuple[Leaf, ...] = ()
     tile: int = 0
     by_warp: bool = False
+    routine: Routine | None = None
     piece: str = ""
     accumulates: bool = False
     kept_in: str = ""
     regions: Mapping[Dim, Region] = field(default_factory=dict)
     scratch: bool = False
+    filled: bool = False
 
     @property
     def name(self) -> str:
@@ -168,6 +171,8 @@ class LoopNest:
 
     def position(self, name: str, step: str) -> int:
         """The place of the leaf `name`; ScheduleError if there is none."""
+        if self.filled:
+            raise ScheduleError(f"{step}: '{self.tensor.name}' is filled where it is used; it has no loops")
         for place, leaf in enumerate(self.leaves):
             if leaf.name == name:
                 return place

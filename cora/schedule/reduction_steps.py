@@ -6,11 +6,13 @@ from dataclasses import replace
 
 from cora.errors import ScheduleError
 from cora.ir import dtypes
-from cora.ir.stmt import LoopKind
+from cora.ir.stmt import LoopKind, Routine
 from cora.lang.check import reductions_of
 from cora.schedule.legality import serial_place
 from cora.schedule.nest import LoopNest
-from cora.schedule.steps import CacheWrite, Tensorize
+from cora.schedule.steps import LIBRARIES, CacheWrite, Offload, Tensorize, TensorizeBy
+from cora.tiles.given import MicroKernel
+from cora.tiles.openblas import SGEMM
 
 
 def cache_write(step: CacheWrite, nest: LoopNest) -> LoopNest:
@@ -29,7 +31,9 @@ def cache_write(step: CacheWrite, nest: LoopNest) -> LoopNest:
     return check_stored(where, replace(nest, kept_in=step.loop))
 
 
-def tensorize(step: Tensorize, nest: LoopNest) -> LoopNest:
+def tensorize(
+    step: Tensorize | TensorizeBy | Offload, nest: LoopNest, routine: Routine | None = None
+) -> LoopNest:
     """Mark the loops of a tile; whether the body fits a micro-kernel is decided when the nest is lowered."""
     place = serial_place(nest, step.loop, "tensorize")
     tile = nest.leaves[place:]
@@ -41,7 +45,20 @@ def tensorize(step: Tensorize, nest: LoopNest) -> LoopNest:
             f"reduction loop, all unmarked; it has {', '.join(leaf.name for leaf in tile)}"
         )
     where = f"tensorize: the tile of '{nest.tensor.name}' at '{step.loop}'"
-    return check_stored(where, replace(nest, tile=len(tile), kept_in=""))
+    return check_stored(where, replace(nest, tile=len(tile), kept_in="", routine=routine))
+
+
+def given_routine(step: TensorizeBy) -> Routine:
+    """The routine of a user's micro-kernel; UserError if its text breaks the contract."""
+    kernel = MicroKernel(step.function, step.ir, step.rows, step.columns, step.edges)
+    return Routine(kernel.name, kernel.symbol, "given", kernel.rows, kernel.columns, kernel.edges)
+
+
+def library_routine(step: Offload) -> Routine:
+    """The routine of a library; whether that is installed is seen when the schedule is built."""
+    if step.library not in LIBRARIES:
+        raise ScheduleError(f"tensorize: kernel must be one of {', '.join(LIBRARIES)}; got {step.library!r}")
+    return Routine(step.library, SGEMM, "cblas")
 
 
 def check_stored(where: str, nest: LoopNest) -> LoopNest:

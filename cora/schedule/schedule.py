@@ -15,16 +15,19 @@ from cora.schedule.apply import apply
 from cora.schedule.balance import Balance
 from cora.schedule.nest import LoopNest, State, initial_nest
 from cora.schedule.steps import (
+    LIBRARIES,
     Bind,
     BulkPad,
     CacheRead,
     CacheWrite,
     ComputeAt,
+    FillAtUse,
     Fuse,
     FuseDims,
     HFuse,
     HoistLoads,
     Inline,
+    Offload,
     PadDim,
     PadLoop,
     Parallel,
@@ -44,12 +47,14 @@ from cora.schedule.steps import (
     Tail,
     TensorCore,
     Tensorize,
+    TensorizeBy,
     Unroll,
     Vectorize,
     from_data,
     to_data,
 )
 from cora.storage.layout import Layout
+from cora.tiles.given import MicroKernel
 
 LoopRef: TypeAlias = Dim | str
 TensorRef: TypeAlias = Tensor | str
@@ -219,10 +224,15 @@ class Schedule:
         return self.then(HoistLoads(bool(on)))
 
     def remap(
-        self, op: TensorRef, loop: LoopRef, policy: Literal["descending"] | None = None, *, table: str = ""
+        self,
+        op: TensorRef,
+        loop: LoopRef,
+        policy: Literal["descending", "reversed"] | None = None,
+        *,
+        table: str = "",
     ) -> Schedule:
-        """Run a loop's iterations in another order: the costliest first, or as a permutation says that is given at
-        run time by the name `table`. See steps.Remap."""
+        """Run a loop's iterations in another order: the costliest first, the last first, or as a permutation says that
+        is given at run time by the name `table`. See steps.Remap."""
         if (policy is None) == (not table):
             raise ScheduleError(f"remap of '{_loop(loop)}': expected either a policy or table=")
         return self.then(Remap(_tensor(op), _loop(loop), policy or "given", table))
@@ -307,9 +317,23 @@ class Schedule:
         """
         return self.then(CacheWrite(_tensor(op), _loop(loop)))
 
-    def tensorize(self, op: TensorRef, loop: LoopRef) -> Schedule:
-        """Compute the innermost loops, from `loop` inwards, by a micro-kernel. See steps.Tensorize."""
-        return self.then(Tensorize(_tensor(op), _loop(loop)))
+    def tensorize(
+        self, op: TensorRef, loop: LoopRef, kernel: MicroKernel | Literal["openblas"] | None = None
+    ) -> Schedule:
+        """Compute the innermost loops, from `loop` inwards, by a micro-kernel: a generated one, the user's own, or
+        OpenBLAS. See steps.Tensorize, steps.TensorizeBy and steps.Offload."""
+        match kernel:
+            case None:
+                return self.then(Tensorize(_tensor(op), _loop(loop)))
+            case MicroKernel():
+                shape = kernel.rows, kernel.columns, kernel.edges
+                return self.then(TensorizeBy(_tensor(op), _loop(loop), kernel.name, kernel.ir, *shape))
+            case str():
+                return self.then(Offload(_tensor(op), _loop(loop), kernel))
+        raise UserError(
+            f"tensorize: kernel must be a cora.MicroKernel or one of {', '.join(LIBRARIES)}; "
+            f"got {type(kernel).__name__}: {kernel!r}"
+        )
 
     def unroll(self, op: TensorRef, loop: LoopRef) -> Schedule:
         """Unroll a loop of constant extent. See steps.Unroll."""
@@ -341,6 +365,10 @@ class Schedule:
         """Give a reader of an operator a copy of the operator of its own, by default `<op>_again`. See
         steps.Recompute."""
         return self.then(Recompute(_tensor(op), _tensor(reader), name or f"{_tensor(op)}_again"))
+
+    def fill_at_use(self, op: TensorRef) -> Schedule:
+        """Let the micro-kernel that reads a copy, made by cache_read, first also write it. See steps.FillAtUse."""
+        return self.then(FillAtUse(_tensor(op)))
 
     def to_json(self) -> str:
         """The steps as JSON text; `from_json` reads it."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from cora.errors import CoraError, ScheduleError
 from cora.ir import dtypes
-from cora.ir.expr import Access, Const, Expr, constant
+from cora.ir.expr import Access, Const, Expr
 from cora.ir.simplify import simplify
 from cora.ir.stmt import LoopKind
 from cora.ir.tensor import Tensor
@@ -15,7 +15,7 @@ from cora.lang.check import check_body, reductions_of
 from cora.schedule.fused_rows import FusedRows, copy_of, fused_rows
 from cora.schedule.nest import LoopNest, State, initial_nest
 from cora.schedule.regions import attached_nest, not_all_computed
-from cora.schedule.steps import CacheRead, ComputeAt, Inline, Recompute, SetScope
+from cora.schedule.steps import CacheRead, ComputeAt, FillAtUse, Inline, Recompute, SetScope
 from cora.storage.layout import Layout
 
 
@@ -186,7 +186,7 @@ def recompute(step: Recompute, state: State) -> State:
         raise ScheduleError(f"{where}: nothing else reads it")
     source = nest.tensor
     copy = Tensor(step.name, source.dims, source.dtype, source.body)
-    redirected = _redirected(reader.tensor, source, copy, None)
+    redirected = _redirected(reader.tensor, source, copy, None, in_reductions=False)
     stages = {**state.stages, redirected.name: (*state.stages.get(redirected.name, ()), copy)}
     return replace(
         state,
@@ -211,10 +211,15 @@ def cache_read(step: CacheRead, state: State) -> State:
         raise ScheduleError(f"{where}: its values are indices, which are checked before the launch")
     source = reads[0].tensor
     owner = _owner(step.op, step.loop, state)
-    _check_copied(where, nest, source, step.loop, owner)
+    behind = owner == nest.name and _stands_in_reduction(nest, step.loop)
+    assert nest.tensor.body is not None
+    if behind and not any(_reads(r, source) for r in reductions_of(nest.tensor.body)):
+        raise ScheduleError(
+            f"{where}: '{step.op}' reads it after its reduction, which may have no iterations"
+        )
     joined = fused_rows(nest, reads)
     copy = copy_of(source, step.name, joined)
-    reader = replace(nest, tensor=_redirected(nest.tensor, source, copy, joined))
+    reader = replace(nest, tensor=_redirected(nest.tensor, source, copy, joined, in_reductions=behind))
     result = replace(
         state,
         nests={**state.nests, copy.name: initial_nest(copy), nest.name: reader},
@@ -228,19 +233,32 @@ def cache_read(step: CacheRead, state: State) -> State:
     return set_scope(SetScope(copy.name, "scratch"), result)
 
 
-def _check_copied(where: str, nest: LoopNest, source: Tensor, loop: str, owner: str) -> None:
-    """The copy must be there where the operator reads it."""
-    body = nest.tensor.body
-    assert body is not None
-    if owner != nest.name:
-        return
-    reductions = reductions_of(body)
-    outside = substitute(body, {r: constant(0, r.dtype) for r in reductions})
-    place = nest.position(loop, "cache_read")
-    if any(leaf.reduction for leaf in nest.leaves[: place + 1]) and _reads(outside, source):
+def fill_at_use(step: FillAtUse, state: State) -> State:
+    """Mark a copy; whether its first use fills it is decided when the nest of its reader is lowered."""
+    where = f"fill_at_use of '{step.op}'"
+    nest = state.nest(step.op, "fill_at_use")
+    tensor = nest.tensor
+    match tensor.body:
+        case Access(indices=indices) if indices == tensor.dims and nest.scratch:
+            pass
+        case _:
+            raise ScheduleError(f"{where}: expected a copy that cache_read has made")
+    own = {dim.name for dim in tensor.dims}
+    if any(leaf.kind is not LoopKind.SERIAL or leaf.name not in own for leaf in nest.leaves):
+        raise ScheduleError(f"{where}: its loops are scheduled, but would not run")
+    consumer, _ = state.attached[step.op]
+    readers = readers_of(tensor.name, state)
+    if readers != [consumer]:
         raise ScheduleError(
-            f"{where}: '{nest.name}' also reads it after its reduction, which may have no iterations"
+            f"{where}: '{consumer}' alone must read it, in its own loops; {', '.join(readers)} do"
         )
+    return state.with_nest(replace(nest, filled=True))
+
+
+def _stands_in_reduction(nest: LoopNest, loop: str) -> bool:
+    """Whether a loop is a reduction loop or stands inside one: what is copied there is not there behind it."""
+    place = nest.position(loop, "cache_read")
+    return any(leaf.reduction for leaf in nest.leaves[: place + 1])
 
 
 def _reads(e: Expr, source: Tensor) -> bool:
@@ -255,8 +273,10 @@ def _owner(op: str, loop: str, state: State) -> str:
     return owner if any(leaf.name == loop for leaf in state.nests[owner].leaves) else op
 
 
-def _redirected(reader: Tensor, source: Tensor, copy: Tensor, joined: FusedRows | None) -> Tensor:
-    """`reader` with every access to `source` made one to `copy`."""
+def _redirected(
+    reader: Tensor, source: Tensor, copy: Tensor, joined: FusedRows | None, *, in_reductions: bool
+) -> Tensor:
+    """`reader` with every access to `source`, or every one in its reductions, made one to `copy`."""
 
     def rule(e: Expr) -> Expr | None:
         match e:
@@ -264,8 +284,13 @@ def _redirected(reader: Tensor, source: Tensor, copy: Tensor, joined: FusedRows 
                 return Access(copy, indices if joined is None else joined.indices(indices))
         return None
 
-    assert reader.body is not None
-    return Tensor(reader.name, reader.dims, reader.dtype, transform(reader.body, rule))
+    body = reader.body
+    assert body is not None
+    if in_reductions:
+        new = substitute(body, {r: transform(r, rule) for r in reductions_of(body)})
+    else:
+        new = transform(body, rule)
+    return Tensor(reader.name, reader.dims, reader.dtype, new)
 
 
 def check_attached(nest: LoopNest, consumer: LoopNest) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -152,13 +153,14 @@ class Remap:
 
     before: for i in 0..E: body(i)        after: for k in 0..E: body(order[k])
 
-    policy "descending": the costliest first, by the extents of the inner loops; "given": the permutation that the
-    caller gives by the name `table`, one of 0..E-1, checked before anything runs.
+    policy "descending": the costliest first, by the extents of the inner loops; "reversed": the last first, without a
+    table; "given": the permutation that the caller gives by the name `table`, one of 0..E-1, checked before anything
+    runs.
     """
 
     op: str
     loop: str
-    policy: Literal["descending", "given"]
+    policy: Literal["descending", "reversed", "given"]
     table: str
 
 
@@ -234,7 +236,8 @@ class CacheRead:
     before: for io: for ii: O[io*4 + ii] = h(A[io*4 + ii])       after: for io: for a in 0..4: A_copy[a] = A[io*4 + a]
                                                                          for ii: O[io*4 + ii] = h(A_copy[ii])
 
-    The copy is an operator, `name`, with loops and a layout that may be scheduled (packing, transposing).
+    The copy is an operator, `name`, with loops and a layout that may be scheduled (packing, transposing). At a
+    reduction loop, or inside one, it is a copy of what the reduction reads; other reads of the tensor stay.
     """
 
     op: str
@@ -256,6 +259,22 @@ class Recompute:
     op: str
     reader: str
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class FillAtUse:
+    """Let the micro-kernel that reads a copy first also write it: packing fused into the first use of a panel.
+
+    before: for ko: for ki: for j: copy[ki, j] = B[ko*64 + ki, j]        (cache_read of B at ko, tiles along j and ki)
+                    for i: tile(out, A, copy)
+    after:  for ko: for i: tile(out, A, B, writing copy) if i == 0 else tile(out, A, copy)
+
+    The copy, `op`, has no loops then: its elements are written by the tile of the first iteration of the loops in which
+    it is used again. So that tile must exist, and use all that later ones do: both are proved, or it is refused when
+    the schedule is lowered. A triangle grows from row to row: run its last rows first (remap "reversed").
+    """
+
+    op: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,6 +422,53 @@ class Tensorize:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorizeBy:
+    """Compute the innermost loops, from `loop` inwards, by a micro-kernel that the user gives as LLVM IR.
+
+    before: for r in 0..R: for c in 0..C: for j in 0..K: out[.., r, c] += a[.., r, j] * b[.., j, c]
+    after:  function(min(R, rows), min(C, columns), K, a, .., b, .., out, .., adds)     for each part of the tile
+
+    The loops and the pattern are those of Tensorize; `cora.MicroKernel` states what the function is given and what it
+    must do. It computes the sum alone: what is added to that, a bias included, is computed in loops behind the call.
+    Without `edges` our own micro-kernels compute what is smaller than `rows` by `columns`. They also compute what of
+    a triangle is not the same in all rows of a tile. The text `ir` is part of the step.
+    """
+
+    op: str
+    loop: str
+    function: str
+    ir: str
+    rows: int
+    columns: int
+    edges: bool
+
+    def __repr__(self) -> str:
+        text = (
+            f"{len(self.ir.splitlines())} lines, sha256 {hashlib.sha256(self.ir.encode()).hexdigest()[:12]}"
+        )
+        shape = f"rows={self.rows}, columns={self.columns}, edges={self.edges}"
+        return f"TensorizeBy(op={self.op!r}, loop={self.loop!r}, function={self.function!r}, ir=<{text}>, {shape})"
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """Compute the innermost loops, from `loop` inwards, by a call of a library's matrix product (the paper's offload).
+
+    before: for r in 0..R: for c in 0..C: for j in 0..K: out[.., r, c] += a[.., r, j] * b[.., j, c]
+    after:  cblas_sgemm(R, C, K, a, .., b, .., beta, out, ..)
+
+    library: "openblas", of the wheel scipy-openblas32, which must be installed where the kernel is built and run. The
+    loops and the pattern are those of Tensorize, for tiles of any size: rows, columns and depth are arguments, so edges
+    need no masks. What is made of the sum, and of a triangle, is as for TensorizeBy. Our own micro-kernels compute a
+    tile whose strides BLAS does not take (rows that overlap) and one without products.
+    """
+
+    op: str
+    loop: str
+    library: Literal["openblas"]
+
+
+@dataclass(frozen=True, slots=True)
 class Bind:
     """Run the iterations of `loop` at once on a GPU: one per block of the grid, or one per thread of a block.
 
@@ -454,6 +520,7 @@ class TensorCore:
 
 
 TAILS: tuple[str, ...] = get_args(Tail)
+LIBRARIES: tuple[str, ...] = ("openblas",)
 
 Step: TypeAlias = (
     Split
@@ -473,8 +540,11 @@ Step: TypeAlias = (
     | SetScope
     | CacheRead
     | Recompute
+    | FillAtUse
     | CacheWrite
     | Tensorize
+    | TensorizeBy
+    | Offload
     | RFactor
     | SplitOp
     | HFuse

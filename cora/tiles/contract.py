@@ -1,6 +1,6 @@
 """What a micro-kernel computes, reads and writes: the contract between tiles and those who call them.
 
-    int32 cora_tile(mr, nv, A, a_row, a_bend, a_k, B, b_k, C, c_row, k, start, R, r_row, packed, flags, nrem)
+    int32 cora_tile(mr, nv, A, a_row, a_bend, a_k, B, b_k, C, c_row, k, start, R, r_row, packed, p_row, flags, nrem)
 
 computes, for 0 <= r < mr and 0 <= c < n with n = (nv - 1) * lanes + nrem,
 
@@ -17,17 +17,16 @@ Where elements lie (numbers are int64; strides count elements and may be zero or
 
     A[r, j]   at A + r * a_row + j * a_k        a transposed A has a_row = 1;
               + r * (r - 1) / 2 * a_bend        rows of a packed triangle grow: a_bend = 1; else 0
-    B[j, c]   at B + j * b_k + c                strided rows, or a packed panel: b_k = nv * lanes
+    B[j, c]   at B + j * b_k + c
     C[r, c]   at C + r * c_row + c
     R[r, c]   at R + r * r_row + c              only with RESIDUAL
     start[c]  at start + c                      only with START_ROW
-    panel     at packed + j * nv * lanes + c    only with PACK: a copy of B, made while it is used
+    panel     at packed + j * p_row + c         only with PACK: a copy of B, made while it is used
 
 Reads: exactly the elements named above, not one more. Writes: C[r, c] for r < mr and c < n; with PACK
-also the panel, all k * nv * lanes elements of it, where columns c >= n get unspecified values (reading
-the panel with the same nv and nrem does not touch them). A pointer that a call does not use may be
-anything. Elements are aligned as their type is; more is not needed. (C is also prefetched, which neither
-faults nor changes anything.)
+also the panel, for j < k and c < n. A pointer that a call does not use may be anything. Elements are
+aligned as their type is; more is not needed. (C is also prefetched, which neither faults nor changes
+anything.)
 
 Aliasing: A and B must not overlap what is written, and `packed` must not overlap C, R or start. R and
 start may overlap C (R = C adds to it): both are read completely before C is written. C[r, c] must be
@@ -66,6 +65,7 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "R": "ptr",
     "r_row": "i64",
     "packed": "ptr",
+    "p_row": "i64",
     "flags": "i64",
     "nrem": "i64",
 }

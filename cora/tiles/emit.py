@@ -277,8 +277,8 @@ def _loop(
 
     One offset serves all rows of A, so that any stride along k costs one register.
     """
-    dot, lanes = family.dot, family.lanes
-    operation = _Operation(dot, lanes)
+    dot = family.dot
+    operation = _Operation(dot, family.lanes)
     left, a_offset, b, panel = (f"%{block}_{name}" for name in ("left", "a_offset", "b", "panel"))
     carried = [("i64", left, "%k"), ("i64", a_offset, "0"), ("ptr", b, "%B")]
     carried += [("ptr", panel, "%packed")] if pack else []
@@ -289,9 +289,8 @@ def _loop(
         w.define(name, f"phi {kind} [{first}, %some], [{name}_next, %{block}]")
     vectors = words.load(w, b)
     if pack:
-        whole = row(w, family, dot.word, words.vectors, words.full)
-        whole.store(w, panel, vectors)
-        w.define(f"{panel}_next", f"getelementptr {dot.word}, ptr {panel}, i64 {words.vectors * lanes}")
+        words.store(w, panel, vectors)
+        w.define(f"{panel}_next", f"getelementptr {dot.word}, ptr {panel}, i64 %p_row")
     b_operands = [operation.cast(w, vector) for vector in vectors]
     for r, address in enumerate(a_rows):
         splat = _splat(w, words.kind, dot.word, w.offset(dot.word, address, a_offset), dot.itemsize)

@@ -98,20 +98,23 @@ def _initialize() -> None:
 
 
 def _machine(family: TileFamily, cpu: str, features: str) -> Any:
-    from llvmlite import binding
-
     excluded = sorted(name for name in family.features if f"-{name}" in features.split(","))
     if excluded:
         raise UserError(f"tiles: features exclude {', '.join(excluded)}, which {family.isa} needs")
-    if cpu == "native":
-        if family.arch != platform.machine():
-            raise UserError(f"tiles: cpu 'native' is {platform.machine()}, but {family.isa} is {family.arch}")
-        cpu = binding.get_host_cpu_name()
-    _initialize()
+    if cpu == "native" and family.arch != platform.machine():
+        raise UserError(f"tiles: cpu 'native' is {platform.machine()}, but {family.isa} is {family.arch}")
     needed = ",".join(f"+{name}" for name in sorted(family.features))
-    return binding.Target.from_triple(f"{family.arch}-unknown-linux-gnu").create_target_machine(
-        cpu=cpu,
-        features=",".join(filter(None, (features, needed))),
+    return machine_for(f"{family.arch}-unknown-linux-gnu", cpu, ",".join(filter(None, (features, needed))))
+
+
+def machine_for(triple: str, cpu: str, features: str) -> Any:
+    """LLVM's code generator for a processor ("native": this machine's), making position-independent objects."""
+    from llvmlite import binding
+
+    _initialize()
+    return binding.Target.from_triple(triple).create_target_machine(
+        cpu=binding.get_host_cpu_name() if cpu == "native" else cpu,
+        features=features,
         opt=_OPTIMIZATION,
         reloc="pic",
         codemodel="default",

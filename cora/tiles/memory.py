@@ -153,10 +153,9 @@ def declarations(family: TileFamily) -> list[str]:
         case "mask register":
             dot, mask = family.dot, f"<{family.lanes} x i1>"
             kinds = sorted(f"<{family.lanes} x {element}>" for element in {dot.accumulator, dot.word})
-            stored = f"<{family.lanes} x {dot.accumulator}>"
             return [
                 *(f"declare {k} @llvm.masked.load.{_suffix(k)}.p0(ptr, {mask}, {k})" for k in kinds),
-                f"declare void @llvm.masked.store.{_suffix(stored)}.p0({stored}, ptr, {mask})",
+                *(f"declare void @llvm.masked.store.{_suffix(k)}.p0({k}, ptr, {mask})" for k in kinds),
             ]
         case "mask vector":
             return [

@@ -25,6 +25,7 @@ VGEMM = Recipe(
                     ),
                     "tiled_fine": Variant(schedules.tiled_fine, "the same in smaller blocks"),
                     "uncopied": Variant(schedules.uncopied, "tiles along operands where they are"),
+                    "openblas": Variant(schedules.openblas, "large tiles by OpenBLAS, shared by cost"),
                     "unsplit_unbalanced": Variant(schedules.unsplit_unbalanced, "tiles, the last one short"),
                     "split_unbalanced": Variant(schedules.split_unbalanced, "full tiles and the rest apart"),
                     "split_balanced": Variant(schedules.split_balanced, "the same, shared by cost"),

@@ -7,11 +7,17 @@ tiles `ir` of at most 6 rows; and inside the micro-kernel rows, columns and the 
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 import cora
 from cora.kernels.blocking import BLOCKING, FINE, Blocking
 from cora.kernels.gemm.storage import Storage
 
 PACKED = Storage()
+TileKernel: TypeAlias = 'Literal["openblas"] | None'
+#: Rows and columns of a product that OpenBLAS computes at once, and of its tiles in the paper's variants.
+LARGE = 1536
+OFFLOADED = (384, 512)
 #: Tokens of a linear layer that a worker takes at a time.
 TOKENS = 96
 
@@ -19,18 +25,37 @@ TOKENS = 96
 def tiled(C: cora.Tensor, *, storage: Storage = PACKED, blocking: Blocking = BLOCKING) -> cora.Schedule:
     """The schedule to use: nothing is padded, no loop inside has a condition.
 
-    The part of the operand that is read in vectors is copied into panels, in memory of the worker's own, before it is
-    used: rows of a panel are adjacent then, whatever the size and the order of the matrix.
+    The part of the operand that is read in vectors is copied into panels, in memory of the worker's own, while it is
+    first used: rows of a panel are adjacent then, whatever the size of the matrix. An operand whose vectors do not
+    lie together is turned before it is used.
     """
     s = _blocks(C, storage, blocking)
-    (rows, _), operand = _roles(storage), "A" if storage.swapped else "B"
-    columns = "j" if rows == "i" else "i"
-    s = s.cache_read(C, operand, "pc", "panels")
+    _, columns = _roles(storage)
+    s = s.cache_read(C, "A" if storage.swapped else "B", "pc", "panels")
     s = s.split_dim("panels", columns, blocking.columns, names=("pb", "pl"))
     s = s.reorder_dims("panels", "batch", "pb", "p", "pl")
+    if storage.vectors_adjacent:
+        return s.fill_at_use("panels").parallel(C, "block")
     s = s.split("panels", columns, blocking.columns, names=("pb", "pl"))
-    order = ("p", "pb", "pl") if storage.vectors_adjacent else ("pb", "p", "pl")
-    s = s.reorder("panels", *order).vectorize("panels", "pl", 64 if storage.vectors_adjacent else 16)
+    s = s.reorder("panels", "pb", "p", "pl").vectorize("panels", "pl", 16)
+    return s.parallel(C, "block")
+
+
+def openblas(C: cora.Tensor, *, storage: Storage = PACKED) -> cora.Schedule:
+    """Inner tiles are calls of OpenBLAS (the paper's offload), which packs its operands itself; shared by cost.
+
+    So tiles are large: near-equal parts of rows and columns, and the whole sum at once. An operand whose vectors do
+    not lie together in memory is turned first, in memory of the worker's own.
+    """
+    rows, columns = _roles(storage)
+    s = _vgemm(C, storage).split(C, columns, LARGE, names=("jc", "jv"), tail="balanced")
+    s = s.split(C, rows, LARGE, names=("ic", "iv"), tail="balanced")
+    s = s.reorder(C, "jc", "ic", "iv", "jv", "p").fuse(C, "batch", "jc", "ic", name="block")
+    s = s.tensorize(C, "iv", "openblas")
+    if not storage.vectors_adjacent:
+        s = s.cache_read(C, "A" if storage.swapped else "B", "block", "turned")
+        s = s.reorder_dims("turned", "batch", "p", columns)
+        s = s.reorder("turned", "p", columns).vectorize("turned", columns, 16)
     return s.parallel(C, "block")
 
 
@@ -62,20 +87,27 @@ def _blocks(C: cora.Tensor, storage: Storage, blocking: Blocking) -> cora.Schedu
     return s.fuse(C, "batch", "jc", "ic", name="block").tensorize(C, "iv")
 
 
-def unsplit_unbalanced(C: cora.Tensor, *, storage: Storage = PACKED) -> cora.Schedule:
-    """The paper's first variant: tiles of the whole loop, the last one short; entries in equal numbers."""
-    s = _paper(_vgemm(C, storage), "C", storage)
-    return s.parallel(C, "batch", balance="count").tensorize(C, "iv")
+def unsplit_unbalanced(
+    C: cora.Tensor, *, storage: Storage = PACKED, kernel: TileKernel = None
+) -> cora.Schedule:
+    """The paper's first variant: tiles of the whole loop, the last one short; entries in equal numbers.
+
+    kernel: what computes the tiles: our own micro-kernels, or "openblas", for which tiles are larger.
+    """
+    s = _paper(_vgemm(C, storage), "C", storage, kernel)
+    return s.parallel(C, "batch", balance="count").tensorize(C, "iv", kernel)
 
 
-def split_unbalanced(C: cora.Tensor, *, storage: Storage = PACKED) -> cora.Schedule:
+def split_unbalanced(
+    C: cora.Tensor, *, storage: Storage = PACKED, kernel: TileKernel = None
+) -> cora.Schedule:
     """The second: full tiles and the rest are pieces of their own (operation splitting, horizontal fusion)."""
-    return _split(C, storage, "count")
+    return _split(C, storage, "count", kernel)
 
 
-def split_balanced(C: cora.Tensor, *, storage: Storage = PACKED) -> cora.Schedule:
+def split_balanced(C: cora.Tensor, *, storage: Storage = PACKED, kernel: TileKernel = None) -> cora.Schedule:
     """The third: shared among the workers by cost, as thread remapping does."""
-    return _split(C, storage, "cost")
+    return _split(C, storage, "cost", kernel)
 
 
 def generated(C: cora.Tensor, *, storage: Storage = PACKED) -> cora.Schedule:
@@ -126,16 +158,25 @@ def _roles(storage: Storage) -> tuple[str, str]:
     return ("j", "i") if storage.swapped else ("i", "j")
 
 
-def _paper(s: cora.Schedule, piece: str, storage: Storage) -> cora.Schedule:
+def _paper(s: cora.Schedule, piece: str, storage: Storage, kernel: TileKernel) -> cora.Schedule:
     rows, columns = _roles(storage)
-    s = s.split(piece, columns, BLOCKING.columns, names=("jr", "jv"))
-    s = s.split(piece, rows, BLOCKING.rows, names=("ir", "iv"))
+    height, width = _tile(kernel)
+    s = s.split(piece, columns, width, names=("jr", "jv"))
+    s = s.split(piece, rows, height, names=("ir", "iv"))
     return s.reorder(piece, "jr", "ir", "iv", "jv", "p")
 
 
-def _split(C: cora.Tensor, storage: Storage, balance: str) -> cora.Schedule:
+def _split(
+    C: cora.Tensor, storage: Storage, balance: Literal["cost", "count"], kernel: TileKernel
+) -> cora.Schedule:
     pieces = ("C_main", "C_tail")
-    s = _vgemm(C, storage).split_op(C, _roles(storage)[0], multiple=BLOCKING.rows, names=pieces)
+    s = _vgemm(C, storage).split_op(C, _roles(storage)[0], multiple=_tile(kernel)[0], names=pieces)
     for piece in pieces:
-        s = _paper(s, piece, storage).parallel(piece, "batch", balance=balance).tensorize(piece, "iv")  # type: ignore[arg-type]
+        s = _paper(s, piece, storage, kernel).parallel(piece, "batch", balance=balance)
+        s = s.tensorize(piece, "iv", kernel)
     return s.hfuse(*pieces)
+
+
+def _tile(kernel: TileKernel) -> tuple[int, int]:
+    """Rows and columns of the tiles of the paper's variants."""
+    return (BLOCKING.rows, BLOCKING.columns) if kernel is None else OFFLOADED

@@ -42,8 +42,12 @@ TRMM = Recipe(
             "llvm": MappingProxyType(
                 {
                     "tiled": Variant(schedules.tiled, "balanced tiles of micro-kernels, shared by cost"),
+                    "tiled_wide": Variant(schedules.tiled_wide, "the same in wider blocks, for one worker"),
                     "tiled_fine": Variant(schedules.tiled_fine, "the same in smaller blocks"),
                     "uncopied": Variant(schedules.uncopied, "tiles along B where it is"),
+                    "openblas": Variant(
+                        schedules.openblas, "tiles by OpenBLAS up to the diagonal, micro-kernels near it"
+                    ),
                     "tiled_unbalanced": Variant(
                         schedules.tiled_unbalanced, "smaller blocks in equal numbers"
                     ),

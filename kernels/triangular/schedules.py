@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Literal
 
 import cora
-from cora.kernels.blocking import FINE, TRIANGLE, Blocking
+from cora.kernels.blocking import FINE, TRIANGLE, WIDE, Blocking
 from cora.kernels.triangular.trmm import Triangle
 
 LOWER = Triangle()
 #: So many numbers of B stay in a core's own cache, and are not worth a copy.
 CACHED = 1 << 18
+#: Rows and columns of the tiles that OpenBLAS computes.
+OFFLOADED = (192, 1024)
 
 
 def flat(C: cora.Tensor) -> cora.Schedule:
@@ -22,10 +24,16 @@ def flat(C: cora.Tensor) -> cora.Schedule:
 def tiled(C: cora.Tensor, *, triangle: Triangle = LOWER, blocking: Blocking = TRIANGLE) -> cora.Schedule:
     """A triangle from the left: tiles of micro-kernels along panels of B, whose depth ends at the diagonal.
 
-    Blocks of columns and of rows are shared by cost. A triangle from the right has no such tiles: its sums end at
-    another place in each column, nor have the columns of packed rows; so these are `rows`.
+    A panel is copied by the micro-kernel that uses it first, so the rows with the longest sums come first. The columns
+    of packed rows, which are apart, are copied for each tile. Blocks of columns and of rows are shared by cost. A
+    triangle from the right has no such tiles: its sums end at another place in each column; so it is `rows`.
     """
     return _tiled(C, triangle, blocking, "cost")
+
+
+def tiled_wide(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
+    """`tiled` in blocks of 2048 columns: the triangle is read less often, but there are few blocks to share."""
+    return _tiled(C, triangle, WIDE, "cost")
 
 
 def tiled_fine(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
@@ -38,12 +46,29 @@ def uncopied(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
     return _tiled(C, triangle, TRIANGLE, "cost", copied=False)
 
 
+def openblas(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
+    """What is dense of a triangle is offloaded: tiles are calls of OpenBLAS up to the diagonal of their first row.
+
+    The rest, near the diagonal, is computed by micro-kernels. BLAS takes rows that are evenly apart, in their order;
+    where those of the triangle are not (packed, or with sums that shrink) this is `tiled`.
+    """
+    if triangle.side == "right" or triangle.storage == "packed" or not triangle.grows:
+        return tiled(C, triangle=triangle)
+    s = cora.schedule(C).split(C, "j", OFFLOADED[1], names=("jc", "jv"), tail="balanced")
+    s = s.split(C, "i", OFFLOADED[0], names=("ic", "iv"), tail="balanced").reorder(
+        C, "jc", "ic", "iv", "jv", "p"
+    )
+    return s.fuse(C, "jc", "ic", name="block").tensorize(C, "iv", "openblas").parallel(C, "block")
+
+
 def suited(n: int, width: int, workers: int = 1) -> str:
     """The name of the variant of `trmm` that suits a triangle from the left; a rule of thumb, measured on Zen 4."""
     if n * width <= CACHED:
         return "uncopied"
+    if workers == 1:
+        return "tiled_wide"
     blocks = -(-width // TRIANGLE.column_block)
-    return "tiled" if workers == 1 or blocks % workers == 0 or blocks >= 16 * workers else "tiled_fine"
+    return "tiled" if blocks % workers == 0 or blocks >= 16 * workers else "tiled_fine"
 
 
 def tiled_unbalanced(
@@ -74,21 +99,29 @@ def _tiled(
     *,
     copied: bool = True,
 ) -> cora.Schedule:
-    if triangle.side == "right" or (triangle.transposed and triangle.storage == "packed"):
+    if triangle.side == "right":
         return _rows(C).parallel(C, "i", balance=balance)
+    turned = triangle.transposed and triangle.storage == "packed"
+    # Its first use fills a panel, so the tile with the longest sums must come first, and be proved to be that.
+    fills = copied and (triangle.grows or turned or triangle.storage == "dense")
     s = cora.schedule(C).split(C, "j", blocking.columns, names=("panel", "jv"))
     s = s.split(C, "panel", blocking.column_block // blocking.columns, names=("jc", "jr"), tail="balanced")
     s = s.split(C, "p", blocking.depth_block, names=("pc", "pv"))
     s = s.split(C, "i", blocking.row_block, names=("ic", "ii"), tail="balanced")
-    s = s.split(C, "ii", blocking.rows, names=("ir", "iv"), tail="balanced")
+    s = s.split(C, "ii", blocking.rows, names=("ir", "iv"), tail="anchored" if fills else "balanced")
     s = s.reorder(C, "jc", "ic", "pc", "ir", "jr", "iv", "jv", "pv").tensorize(C, "iv")
+    if fills and triangle.grows:
+        s = s.remap(C, "ir", "reversed")
     s = s.fuse(C, "jc", "ic", name="block")
-    # In a unit triangle the diagonal reads B as well, in rows that no block of the sum needs.
-    if triangle.unit or not copied:
+    if turned:
+        s = s.cache_read(C, "T", "ir", "turned")
+    if not copied:
         return s.parallel(C, "block", balance=balance)
     s = s.cache_read(C, "B", "pc", "panels")
     s = s.split_dim("panels", "y", blocking.columns, names=("pb", "pl"))
     s = s.reorder_dims("panels", "pb", "x", "pl")
+    if fills:
+        return s.fill_at_use("panels").parallel(C, "block", balance=balance)
     s = s.split("panels", "y", blocking.columns, names=("pb", "pl"))
     s = s.reorder("panels", "x", "pb", "pl").vectorize("panels", "pl", 64)
     return s.parallel(C, "block", balance=balance)

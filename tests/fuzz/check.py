@@ -57,16 +57,28 @@ def check(
         if given:
             raise RefusedError(str(error)) from error
         raise
-    others = {"keeps every guard": cora.build(s, settings=KEEP)}
+    others = {"keeps every guard": KEEP}
     if seed % 4 == 0:
-        others["is built without the solver"] = cora.build(s, settings=UNSOLVED)
+        others["is built without the solver"] = UNSOLVED
+    built = {what: _built_too(s, settings) for what, settings in others.items()}
     for number, batch in enumerate(batches):
         try:
             rng = np.random.default_rng([seed, number])
-            _Run(s, batch, rng, ranges or {}, special).check(kernel, others, ulps)
+            _Run(s, batch, rng, ranges or {}, special).check(kernel, built, ulps)
         except Exception as error:
             error.args = (f"on the batch {dict(batch)}: {error}",)
             raise
+
+
+def _built_too(s: Schedule, settings: Settings) -> Kernel | None:
+    """What can be built by proofs, with fewer of them; None where a tile cannot: a guard that stays is no bound of it,
+    or that its panel is filled is not proved."""
+    try:
+        return cora.build(s, settings=settings)
+    except ScheduleError as error:
+        if not str(error).startswith(("tensorize: the tile of", "fill_at_use of")):
+            raise
+        return None
 
 
 def _check_json(s: Schedule) -> None:
@@ -101,7 +113,7 @@ class _Run:
         extents = {f.name: evaluator.value(f.domain[0].extent) for f in permutations_of(self.s.nests)}
         return {name: rng.permutation(max(n, 0)) for name, n in extents.items()}
 
-    def check(self, kernel: Kernel, others: Mapping[str, Kernel], ulps: float) -> None:
+    def check(self, kernel: Kernel, others: Mapping[str, Kernel | None], ulps: float) -> None:
         """The kernel, twice on one plan, with one worker and with three; the others give the same bits."""
         plan = self._plan(kernel, 1)
         first = self._outputs(kernel, plan, "end")
@@ -110,6 +122,8 @@ class _Run:
         self._check_same(first, self._outputs(kernel, plan, "begin"), "the second run of one plan")
         self._check_same(first, self._outputs(kernel, self._plan(kernel, 3), "end"), "a run with 3 workers")
         for what, other in others.items():
+            if other is None:
+                continue
             outputs = self._outputs(other, self._plan(other, 2), "end")
             self._check_same(first, outputs, f"the kernel that {what}")
 

@@ -239,7 +239,7 @@ class Body:
             return self._int_reduction(over, depth)
         last = self.own[-1:]
         independent = last and not any(last[0] in free_dims(d.extent) for d in self.scope)
-        if independent and self.choices.chance(20):
+        if independent and self.choices.chance(60):
             return self._product(over), False
         op = self.choices.pick(["sum", "sum", "sum", "max", "min", "mean", "prod"])
         text = f"cora.{op}({self.value('float', depth)}, over={over})"

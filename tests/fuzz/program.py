@@ -6,8 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import cora
+from tests.tiles.given_kernels import any_tile, row_of_16
 
-HEADER = "import cora\nfrom math import inf, nan\nfrom tests.fuzz.check import check\n"
+HEADER = (
+    "import cora\nfrom math import inf, nan\nfrom tests.fuzz.check import check\n"
+    "from tests.tiles.given_kernels import any_tile, row_of_16\n"
+)
 
 
 class Program:
@@ -15,7 +19,13 @@ class Program:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self._names: dict[str, Any] = {"cora": cora, "inf": float("inf"), "nan": float("nan")}
+        self._names: dict[str, Any] = {
+            "cora": cora,
+            "inf": float("inf"),
+            "nan": float("nan"),
+            "any_tile": any_tile,
+            "row_of_16": row_of_16,
+        }
         self._counts: dict[str, int] = {}
 
     def fresh(self, prefix: str) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 from cora.errors import ScheduleError
-from cora.ir.expr import Const
+from cora.ir.expr import Access, Binary, Const
 from cora.ir.tensor import Tensor
-from cora.lang.check import tensors_of
+from cora.lang.check import reductions_of, tensors_of
 from cora.schedule.balance import BALANCES
 from cora.schedule.nest import Leaf
 from cora.schedule.schedule import Schedule
@@ -14,6 +16,9 @@ from tests.fuzz.choices import Choices
 from tests.fuzz.program import Program
 
 FACTORS = [2, 1, 3, 4, 5, 8, 16, 33]
+#: Micro-kernels: generated ones, users' own, and OpenBLAS where it is installed.
+TILES = ["", "", ", any_tile()", ", row_of_16()"]
+TILES += [', "openblas"'] if importlib.util.find_spec("scipy_openblas32") is not None else []
 LANES = ["", "", ", 2", ", 4", ", 8", ", 16"]
 
 
@@ -90,6 +95,16 @@ class Schedules:
                 for piece in pieces:
                     self._operator(piece)
                 return
+        if self._is_product(name) and choices.chance(85):
+            for _ in range(choices.pick([0, 0, 1, 2])):
+                self._step(name)
+            self._tensorize(name, self._tile_shape(name, self._leaves(name)))
+            outside = self._leaves(name)[: -self.schedule.nest(name).tile or None]
+            if outside and choices.chance(60):
+                self._cache_read(name, outside)
+            if choices.chance(50):
+                self._parallel(name, self._leaves(name))
+            return
         for _ in range(choices.integer(0, 7)):
             self._step(name)
         if choices.chance(50):
@@ -219,7 +234,7 @@ class Schedules:
         self._try(f'peel("{op}", "{self.choices.pick(leaves).name}", {end}={self.choices.pick(FACTORS)})')
 
     def _remap(self, op: str, leaves: tuple[Leaf, ...]) -> None:
-        how = self.choices.pick(['"descending"', f'table="{self.program.fresh("order")}"'])
+        how = self.choices.pick(['"descending"', '"reversed"', f'table="{self.program.fresh("order")}"'])
         leaf = leaves[0] if self.choices.chance(70) else self.choices.pick(leaves)
         self._try(f'remap("{op}", "{leaf.name}", {how})')
 
@@ -235,7 +250,10 @@ class Schedules:
             tensor, loop = self.choices.pick(read).name, self.choices.pick(leaves).name
             copy = self.program.fresh("C")
             if self._try(f'cache_read("{op}", "{tensor}", "{loop}", name="{copy}")') and self._leaves(copy):
-                self._step(copy)
+                if self.schedule.nest(op).tile and self.choices.chance(70):
+                    self._try(f'fill_at_use("{copy}")')
+                else:
+                    self._step(copy)
 
     def _cache_write(self, op: str, leaves: tuple[Leaf, ...]) -> None:
         if any(leaf.reduction for leaf in leaves):
@@ -254,7 +272,42 @@ class Schedules:
         self._try(f'vectorize("{op}", "{leaf.name}"{self.choices.pick(LANES)})')
 
     def _tensorize(self, op: str, leaves: tuple[Leaf, ...]) -> None:
-        self._try(f'tensorize("{op}", "{leaves[max(len(leaves) - 3, 0)].name}")')
+        if not self._is_product(op) and self.choices.chance(80):
+            return  # the build would refuse the whole program
+        kernel = self.choices.pick(TILES)
+        self._try(f'tensorize("{op}", "{leaves[max(len(leaves) - 3, 0)].name}"{kernel})')
+
+    def _is_product(self, op: str) -> bool:
+        """Whether a micro-kernel may compute the operator: one float32 sum of products."""
+        tensor = self.schedule.nest(op).tensor
+        found = reductions_of(tensor.body) if tensor.body is not None else []
+        if tensor.dtype != "float32" or len(found) != 1 or found[0].op != "sum":
+            return False
+        match found[0].body:
+            case Binary(op="mul", a=Access() as a, b=Access() as b):
+                return bool(a.dtype == b.dtype == "float32")
+        return False
+
+    def _tile_shape(self, op: str, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
+        """The loops of an operator such that the innermost are rows, columns and a reduction, if it has these."""
+        choices = self.choices
+        spatial = [leaf.name for leaf in leaves if not leaf.reduction]
+        reduced = [leaf.name for leaf in leaves if leaf.reduction]
+        if not spatial or not reduced:
+            return leaves
+        inner = []
+        for name in (*(spatial[-2:] if choices.chance(80) else spatial[-1:]), reduced[-1]):
+            names = self.program.fresh("l"), self.program.fresh("l")
+            factor, tail = choices.pick(FACTORS), choices.pick(["guard", *TAILS])
+            cut = name != reduced[-1] or choices.chance(40)
+            if cut and self._try(f'split("{op}", "{name}", {factor}, tail="{tail}", names={names})'):
+                inner.append(names[1])
+            else:
+                inner.append(name)
+        rest = [leaf.name for leaf in self._leaves(op) if leaf.name not in inner]
+        order = ", ".join(f'"{name}"' for name in (*rest, *inner))
+        self._try(f'reorder("{op}", {order})')
+        return self._leaves(op)
 
     def _parallel(self, op: str, leaves: tuple[Leaf, ...]) -> None:
         if not leaves:

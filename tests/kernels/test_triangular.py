@@ -12,6 +12,7 @@ import pytest
 import cora
 from cora.kernels.triangular import BANDED, ELEMENTWISE, TRADD, TRMM, TRMUL, Triangle, suited
 from tests.kernels.arrays import assert_product
+from tests.openblas import needs_openblas, variants
 
 TRIANGLES = [
     Triangle(*parts)
@@ -71,7 +72,7 @@ def test_trmm(triangle: Triangle) -> None:
         check_trmm(kernel, triangle, n, width)
 
 
-@pytest.mark.parametrize("variant", TRMM.variants["llvm"])
+@pytest.mark.parametrize("variant", variants(TRMM))
 def test_variants_of_trmm(variant: str) -> None:
     for triangle in (Triangle(), Triangle(storage="packed")):
         kernel = trmm_kernel(variant, triangle)
@@ -80,8 +81,20 @@ def test_variants_of_trmm(variant: str) -> None:
         check_trmm(kernel, triangle, 257, 96, threads=5)
 
 
+@needs_openblas
+@pytest.mark.parametrize("triangle", TRIANGLES, ids=str)
+def test_triangles_offloaded(triangle: Triangle) -> None:
+    """What BLAS cannot take runs in our own tiles."""
+    kernel = trmm_kernel("openblas", triangle)
+    takes = triangle.side == "left" and triangle.storage == "dense" and triangle.grows
+    assert (", by openblas" in kernel.ir("lowered")) == takes
+    for n, width in [*SHAPES, (257, 96)]:
+        check_trmm(kernel, triangle, n, width)
+
+
 def test_the_suited_variant() -> None:
     assert [suited(n, n) for n in (128, 256, 512)] == ["uncopied", "uncopied", "uncopied"]
+    assert [suited(n, n) for n in (777, 8192)] == ["tiled_wide", "tiled_wide"]
     assert [suited(n, n, workers=2) for n in (777, 1024, 8192)] == ["tiled", "tiled", "tiled"]
     assert suited(1000, 300, workers=8) == "tiled_fine"
 
@@ -89,6 +102,8 @@ def test_the_suited_variant() -> None:
 def test_what_is_copied() -> None:
     tiled, uncopied = (trmm_kernel(v, Triangle()).ir("lowered") for v in ("tiled", "uncopied"))
     assert "@ panels[" in tiled
+    assert "fills panels from B[" in tiled  # by the micro-kernel that uses a panel first
+    assert "for pl" not in tiled
     assert "@ B[" in uncopied
     assert "at most" in tiled  # the depth of a tile grows from row to row
 

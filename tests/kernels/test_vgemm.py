@@ -13,6 +13,7 @@ import pytest
 import cora
 from cora.kernels.gemm import VGEMM, Storage, suited
 from tests.kernels.arrays import assert_product, stored, unset
+from tests.openblas import needs_openblas, variants
 
 #: m, n, k of each entry: hostile to tiles of 6 rows and panels of 64 columns.
 BATCHES = {
@@ -91,9 +92,27 @@ def check(
 
 
 @pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("variant", VGEMM.variants["llvm"])
+@pytest.mark.parametrize("variant", variants(VGEMM))
 def test_variants(variant: str, batch: str) -> None:
     check(kernel_of(variant), BATCHES[batch])
+
+
+@needs_openblas
+@pytest.mark.parametrize("variant", ["unsplit_unbalanced", "split_unbalanced", "split_balanced"])
+def test_tiles_of_the_papers_variants_by_openblas(variant: str) -> None:
+    kernel = VGEMM.build(variant=variant, schedule={"kernel": "openblas"}, definition={"bias": True})
+    assert ", by openblas" in kernel.ir("lowered")
+    for batch in BATCHES.values():
+        check(kernel, batch, bias=True)
+
+
+@needs_openblas
+@pytest.mark.parametrize("storage", [STORAGES[n] for n in (1, 2, 4, 6, 8)], ids=str)
+def test_storage_of_offloaded_products(storage: Storage) -> None:
+    kernel = kernel_of("openblas", storage)
+    assert ", by openblas" in kernel.ir("lowered")
+    for batch in ("empty", "no_depth", "around_tiles", "giant_among_tiny"):
+        check(kernel, BATCHES[batch])
 
 
 @pytest.mark.parametrize("storage", STORAGES, ids=str)
@@ -163,7 +182,7 @@ def test_variants_of_micro_kernels_give_the_same_bits() -> None:
     results = {
         variant: kernel_of(variant)(a, b, **lengths).packed()
         for variant in VGEMM.variants["llvm"]
-        if variant != "generated"
+        if variant not in ("generated", "openblas")
     }
     assert all(np.array_equal(results["tiled"], result) for result in results.values())
 
@@ -174,7 +193,9 @@ def test_no_loop_has_a_condition_and_panels_are_copied() -> None:
     assert "@ B[" in lowered
     tiled = kernel_of("tiled").ir("lowered")
     assert "@ panels[" in tiled
-    assert "if " not in tiled.partition("for ir")[2]
+    assert "fills panels from B[" in tiled
+    calls = [line for line in tiled.partition("for ir")[2].splitlines() if "# tile" not in line]
+    assert not any("if " in line for line in calls)
 
 
 def test_the_suited_variant() -> None:

@@ -106,7 +106,11 @@ class TestStages:
         for given in (folder, str(folder)):
             k = cora.build(first_program(), settings=cora.Settings(cache=False, dump=given))  # type: ignore[arg-type]
             written = {path.name.split(".")[2]: path.read_text() for path in folder.iterdir()}
-            assert set(written) == {*k.artifact.stages, "tir", "ll", "asm"}
+            assert set(written) == {*k.artifact.stages, "tir", "ll", "asm", "times"}
+            names = [line.split()[0] for line in written["times"].splitlines()]
+            assert names[:2] == ["lowering_ms", "proofs_ms"]
+            assert names[-1] == "compiling_ms"
+            assert "proofs_interval_ms" in names
             assert written["lowered"] == k.ir("lowered")
             assert written["asm"] == k.source("asm")
 

@@ -161,8 +161,8 @@ def test_a_giant_row_is_shared_at_points_of_its_own() -> None:
     [
         (lambda s: s.remap(B, batch), "either a policy or table="),
         (lambda s: s.remap(B, batch, "descending", table="x"), "either a policy or table="),
-        (lambda s: s.remap(B, batch, table="1x"), "expected policy 'descending', or 'given'"),
-        (lambda s: s.remap(B, batch, "longest"), "expected policy 'descending', or 'given'"),
+        (lambda s: s.remap(B, batch, table="1x"), "expected policy 'descending' or 'reversed', or 'given'"),
+        (lambda s: s.remap(B, batch, "longest"), "expected policy 'descending' or 'reversed', or 'given'"),
         (lambda s: s.remap(B, i, "descending"), "must depend on that loop alone; it is 1"),
         (lambda s: s.remap(B, i, table="x"), r"the extent lens\[batch\] of 'i' depends on loops outside"),
         (

@@ -181,13 +181,25 @@ def test_what_cannot_be_copied() -> None:
     s = cora.schedule(gathered)
     with pytest.raises(cora.ScheduleError, match="its values are indices"):
         s.cache_read(gathered, index, batch)
-    with pytest.raises(cora.ScheduleError, match="also reads it after its reduction"):
-        s.cache_read(gathered, A, i)
+    shift = cora.placeholder("shift", [batch])
+    shifted = cora.compute("shifted", [batch], cora.sum(A[batch, i], over=i) + shift[batch])
+    with pytest.raises(cora.ScheduleError, match="'shifted' reads it after its reduction"):
+        cora.schedule(shifted).cache_read(shifted, shift, i)
     once = cora.compute("once", [batch, i], A[batch, i] * 2.0)
     twice = cora.compute("twice", [batch, i], once[batch, i] + 1.0)
     s = cora.schedule(twice).compute_at(once, twice, i)
     with pytest.raises(cora.ScheduleError, match="'once' is computed at a loop further inside"):
         s.cache_read(twice, once, batch)
+
+
+def test_what_is_read_behind_the_reduction_is_not_copied() -> None:
+    """The copy is made in iterations of the reduction, of which there may be none."""
+    c = cora.compute(
+        "c", [batch], cora.sum(A[batch, i], over=i) + 10.0 * cora.where(lens[batch] > 0, A[batch, 0], 1.0)
+    )
+    kernel = check(cora.schedule(c).split(c, i, 4).cache_read(c, A, "i_o", "own"), [A])
+    assert "own[" in kernel.ir("loops")
+    assert "10.0 * where(0 < lens[batch], A[" in kernel.ir("loops")
 
 
 def test_loops_of_a_stage_are_not_named_like_loops_around_it() -> None:

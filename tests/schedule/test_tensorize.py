@@ -76,7 +76,7 @@ def check(s: Schedule, inputs: list[cora.Tensor]) -> cora.Kernel:
     return kernel
 
 
-@pytest.mark.parametrize("tail", ["guard", "balanced"])
+@pytest.mark.parametrize("tail", ["guard", "mask", "peel", "balanced", "anchored", "shifted"])
 def test_ragged_batched_product(tail: str) -> None:
     kernel = check(tiled(product(A), tail), [A, B])
     assert "# tile" in kernel.ir("lowered")
@@ -185,12 +185,46 @@ def blocked(c: cora.Tensor, tail: str, at: str) -> Schedule:
 @pytest.mark.parametrize("tail", ["guard", "balanced", "anchored"])
 @pytest.mark.parametrize("at", ["jp", "it"])
 def test_reduction_in_blocks(tail: str, at: str) -> None:
-    if tail == "anchored":
-        with pytest.raises(cora.ScheduleError, match="is no bound of one of its loops"):
-            cora.build(blocked(product(A), tail, at), settings=SETTINGS)
-        return
     kernel = check(blocked(product(A, bias[batch, j], R[batch, i, j]), tail, at), [A, B, bias, R])
     assert "adds unless rb == 0, residual if" in kernel.ir("lowered")
+
+
+def test_full_tiles_behind_an_anchored_one_have_constant_bounds() -> None:
+    kernel = cora.build(tiled(product(A), "anchored"), settings=SETTINGS)
+    short, full = [line for line in kernel.ir("lowered").splitlines() if "# tile" in line]
+    assert "rows=6," in full
+    assert "rows=6," not in short
+
+
+KEEP = cora.Settings(cache=False, guards="keep")
+
+
+@pytest.mark.parametrize("tail", ["guard", "balanced", "anchored"])
+def test_guards_that_are_kept_bound_the_tile_and_change_no_bit(tail: str) -> None:
+    c = product(A, bias[batch, j], R[batch, i, j])
+    for s in (tiled(c, tail), blocked(c, tail, "jp"), blocked(activated(), tail, "it")):
+        proved, kept = (cora.build(s, settings=settings) for settings in (SETTINGS, KEEP))
+        assert "# tile" in kept.ir("lowered")
+        rng = np.random.default_rng(3)
+        for ms, ns, ks in SHAPES:
+            lengths = {"m": ms, "n": ns, "k": ks}
+            arrays = {}
+            for tensor in (A, B, bias, R):
+                arrays[tensor.name] = cora.RaggedArray.empty(tensor, lengths, {"M": len(ms)})
+                arrays[tensor.name].values[:] = rng.standard_normal(arrays[tensor.name].values.size)
+            one, other = (kernel(*(arrays[n] for n in kernel.inputs)) for kernel in (proved, kept))
+            np.testing.assert_array_equal(one.values, other.values)
+
+
+def test_a_kept_guard_that_changes_inside_the_tile_is_refused() -> None:
+    wide = cora.placeholder("wide", [batch, cora.Dim("at", n[batch] + 4)])
+    taps, filters = cora.Dim("tap", 5), cora.Dim("filter", 7)
+    w = cora.placeholder("w", [filters, taps])
+    c = cora.compute("C", [batch, filters, j], cora.sum(w[filters, taps] * wide[batch, j + taps], over=taps))
+    s = cora.schedule(c).split(c, j, 64, names=("jp", "jv")).reorder(c, "jp", "filter", "jv", taps)
+    check(s.tensorize(c, "filter"), [w, wide])
+    with pytest.raises(cora.ScheduleError, match="depends on another loop of the tile"):
+        cora.build(s.tensorize(c, "filter"), settings=KEEP)
 
 
 def activated() -> cora.Tensor:

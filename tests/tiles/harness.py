@@ -103,8 +103,8 @@ class Runner:
 
     def check(self, call: Call) -> Array:
         """Run `call` on random operands; the elements of C. Everything the contract says is checked."""
-        lanes, memory = self.family.lanes, self._memory[call.side]
-        n, width = (call.nv - 1) * lanes + call.nrem, call.nv * lanes
+        memory = self._memory[call.side]
+        n = (call.nv - 1) * self.family.lanes + call.nrem
         a, b = self._draw(call.mr, call.depth), self._draw(call.depth, n)
         if Flags.TRIANGLE in call.flags:
             a[~np.tri(call.mr, call.depth, call.k - 1, dtype=bool)] = np.nan
@@ -118,14 +118,14 @@ class Runner:
             "C": memory.place("C", old, n + 2 * call.slack),
             "R": memory.place("R", residual, n + 3 * call.slack),
             "start": memory.place("start", start, n),
-            "packed": memory.place("packed", np.full((call.k, width), np.nan, np.float32), width),
+            "packed": memory.place("packed", np.full((call.k, n), np.nan, np.float32), n + call.slack),
         }
         before = memory.bits()
         assert self.tiles(*self._arguments(call, views)) == 0
         result = views["C"].values.copy()
         self._compare(call, a, b, old, residual, start[0], result)
         if Flags.PACK in call.flags:
-            np.testing.assert_array_equal(views["packed"].values[:, :n], b)
+            np.testing.assert_array_equal(views["packed"].values, b)
             views["packed"].values[...] = np.nan
         views["C"].values[...] = old
         after = memory.bits()
@@ -145,7 +145,7 @@ class Runner:
         numbers = {name: 0 if unused.get(name) else view.address for name, view in views.items()}
         numbers |= {"mr": call.mr, "nv": call.nv, "nrem": call.nrem, "k": call.k, "flags": int(call.flags)}
         numbers |= {"a_bend": 0, "a_row": views["A"].row, "a_k": views["A"].column, "b_k": views["B"].row}
-        numbers |= {"c_row": views["C"].row, "r_row": views["R"].row}
+        numbers |= {"c_row": views["C"].row, "r_row": views["R"].row, "p_row": views["packed"].row}
         return [numbers[name] for name in ARGUMENTS]
 
     def _compare(

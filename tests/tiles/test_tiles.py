@@ -78,9 +78,9 @@ class Product:
         numbers |= {"A": a.ctypes.data, "a_row": self.k, "a_k": 1, "B": b.ctypes.data, "b_k": self.n}
         numbers |= {"C": c.ctypes.data, "c_row": self.n, "flags": int(flags)}
         if panel is not None:
-            numbers["packed"] = panel.ctypes.data
+            numbers |= {"packed": panel.ctypes.data, "p_row": self.n + 3}
             if Flags.PACK not in flags:
-                numbers |= {"B": panel.ctypes.data, "b_k": nv * lanes}
+                numbers |= {"B": panel.ctypes.data, "b_k": self.n + 3}
         assert self.runner.tiles(*numbers.values()) == 0
 
 
@@ -99,7 +99,7 @@ def test_bits_depend_on_the_element_alone(runners: dict[str, Runner], isa: str) 
     cut.call(slice(0, m), slice(0, n), slice(0, 11))
     cut.call(slice(0, m), slice(0, n), slice(11, k), Flags.START_C)
     np.testing.assert_array_equal(cut.c, whole.c)
-    packed, panel = Product(runner, m, n, k), np.full(k * vectors * lanes, np.nan, np.float32)
+    packed, panel = Product(runner, m, n, k), np.full(k * (n + 3), np.nan, np.float32)
     packed.call(slice(0, m - 1), slice(0, n), slice(0, k), Flags.PACK, panel)
     packed.call(slice(m - 1, m), slice(0, n), slice(0, k), Flags.NONE, panel)
     np.testing.assert_array_equal(packed.c, whole.c)

@@ -10,6 +10,7 @@ from cora.errors import UnsupportedError, UserError
 from cora.runtime.artifact import Slot
 from cora.runtime.kernel import Kernel
 from cora.runtime.names import RESERVED
+from cora.runtime.routines import calls_library
 
 #: Keywords of a deployed program that are no arrays, lengths or sizes.
 KEYWORDS = frozenset({*RESERVED, "outputs"})
@@ -83,6 +84,11 @@ def _kernel(kernels: Mapping[str, Kernel], call: KernelCall) -> Kernel:
     if kernel.artifact.target.startswith("cuda|"):
         raise UnsupportedError(
             f"deploy: kernel '{call.kernel}' is for CUDA; programs of CPU kernels are written"
+        )
+    if calls_library(kernel.artifact.nests):
+        raise UnsupportedError(
+            f"deploy: kernel '{call.kernel}' calls OpenBLAS, which is not part of the folder; let micro-kernels "
+            "compute its tiles"
         )
     return kernel
 
