@@ -27,6 +27,8 @@ from tests.schedule.test_stages import HOSTILE, SETTINGS, A, B, M, P, S, T, X, b
         .parallel(B, "batch_o", balance="count")
         .remap(B, "batch_i", table="p"),
         cora.schedule(B).peel(B, batch, last=1).remap(B, batch, "descending"),
+        cora.schedule(B).remap(B, i, "reversed").parallel(B, batch),
+        cora.schedule(B).split(B, i, 4, tail="anchored").remap(B, "i_o", "reversed").remap(B, batch, "reversed"),
     ],
     ids=lambda s: "-".join(type(step).__name__ for step in s.steps),
 )
@@ -161,8 +163,8 @@ def test_a_giant_row_is_shared_at_points_of_its_own() -> None:
     [
         (lambda s: s.remap(B, batch), "either a policy or table="),
         (lambda s: s.remap(B, batch, "descending", table="x"), "either a policy or table="),
-        (lambda s: s.remap(B, batch, table="1x"), "expected policy 'descending', or 'given'"),
-        (lambda s: s.remap(B, batch, "longest"), "expected policy 'descending', or 'given'"),
+        (lambda s: s.remap(B, batch, table="1x"), "expected policy 'descending' or 'reversed', or 'given'"),
+        (lambda s: s.remap(B, batch, "longest"), "expected policy 'descending' or 'reversed', or 'given'"),
         (lambda s: s.remap(B, i, "descending"), "must depend on that loop alone; it is 1"),
         (lambda s: s.remap(B, i, table="x"), r"the extent lens\[batch\] of 'i' depends on loops outside"),
         (
