@@ -56,6 +56,9 @@ EXPERIMENTS = (
     Experiment("taco", "triangles as ragged tensors and as sparse matrices: trmm, tradd, trmul"),
     Experiment("opsplit", "operation splitting and horizontal fusion of the products of attention"),
     Experiment("encoder", "an encoder layer against PyTorch's ways (Table 4)"),
+    Experiment(
+        "embeddings", "texts to vectors by a sentence encoder, against PyTorch, ONNX Runtime, CTranslate2"
+    ),
     Experiment("mha", "multi-head attention against PyTorch, plain and micro-batched (Table 9)"),
     Experiment("masked_sdpa", "causal attention: the triangle alone, the square, PyTorch (Figure 18)"),
     Experiment("waste", "operations of a padded encoder layer over useful ones (Figure 2)"),

@@ -17,7 +17,7 @@ from cora.runtime.cuda.kernel import CudaKernel
 
 NAME = "cuda_resources"
 ARCHES = ("sm_80", "sm_90")
-QUICK_PROGRAMS = ("softmax", "projection")
+QUICK_PROGRAMS = ("softmax", "linear")
 
 
 def run(options: Options, console: Console) -> bool:

@@ -6,7 +6,7 @@ best size counts. Every result is compared with ours before anything is timed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -16,12 +16,12 @@ from benchmarks.options import Options
 from benchmarks.peers import torch_encoder
 from benchmarks.plots import by_case
 from benchmarks.results import Row, write_results
-from benchmarks.timer import Timing
 from benchmarks.transformer import (
     LAYER,
     OWN,
     Call,
     Case,
+    best_micro_batches,
     cases,
     check,
     geomean,
@@ -37,7 +37,6 @@ from benchmarks.transformer import (
 from cora.kernels import EncoderLayer, LayerWeights
 
 EXPERIMENT = "encoder"
-MICRO = "torch micro-batches"
 
 
 def run(options: Options, console: Console) -> bool:
@@ -85,15 +84,6 @@ def _measure(case: Case, layer: EncoderLayer, options: Options, peak: float) -> 
         row(EXPERIMENT, OWN, case, options, "plan_memory", memory.total_bytes, "bytes"),
         row(EXPERIMENT, OWN, case, options, "tokens", case.tokens, ""),
     ], wrong
-
-
-def best_micro_batches(timings: Mapping[str, Timing]) -> dict[str, Timing]:
-    """The timings with only the fastest size of micro-batches, under one name."""
-    sizes = {n: t for n, t in timings.items() if n.startswith(MICRO)}
-    others = {n: t for n, t in timings.items() if n not in sizes}
-    if sizes:
-        others[MICRO] = min(sizes.values(), key=lambda t: t.median_ms)
-    return others
 
 
 def _show(found: Sequence[Row], peak: float, options: Options, console: Console) -> None:

@@ -13,7 +13,6 @@ import numpy as np
 from rich.console import Console
 
 import cora
-from benchmarks.encoder import best_micro_batches
 from benchmarks.options import Options
 from benchmarks.peers import torch_attention, torch_encoder
 from benchmarks.plots import by_case
@@ -25,6 +24,7 @@ from benchmarks.transformer import (
     Call,
     Case,
     attention_flops,
+    best_micro_batches,
     cases,
     check,
     geomean,

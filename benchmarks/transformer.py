@@ -23,6 +23,8 @@ from cora.kernels import LayerConfig
 LAYER = LayerConfig(hidden=512, heads=8, inner=2048, activation="gelu")
 BATCH_SIZES = (32, 64, 128)
 OWN = "cora"
+#: Ends the name of a way that computes a few sequences at a time; " of " and their number follow.
+MICRO = "micro-batches"
 
 Lengths = npt.NDArray[np.int32]
 Array = npt.NDArray[np.float32]
@@ -87,6 +89,25 @@ def random_tokens(case: Case, width: int, seed: int = 0) -> Array:
 def times(calls: Mapping[str, Call], options: Options, *, repeats: int = 7) -> dict[str, Timing]:
     """Times of the ways to do one thing, run in turn."""
     return measure(calls, repeats=3 if options.quick else repeats, warmup_ms=20.0)
+
+
+def best_sizes(timings: Mapping[str, Timing]) -> dict[str, tuple[int, Timing]]:
+    """Of each way that was timed in "... micro-batches of" several sizes: the fastest size and its times."""
+    found: dict[str, tuple[int, Timing]] = {}
+    for name, timing in timings.items():
+        way, of, size = name.rpartition(" of ")
+        if not (of and way.endswith(MICRO)):
+            continue
+        if way not in found or timing.median_ms < found[way][1].median_ms:
+            found[way] = (int(size), timing)
+    return found
+
+
+def best_micro_batches(timings: Mapping[str, Timing]) -> dict[str, Timing]:
+    """The timings with only the fastest size of each way's micro-batches, under a name without the size."""
+    best = best_sizes(timings)
+    others = {n: t for n, t in timings.items() if n.rpartition(" of ")[0] not in best}
+    return others | {way: timing for way, (_, timing) in best.items()}
 
 
 def rows(

@@ -1,7 +1,7 @@
 """What full padding costs an encoder layer, in operations: the paper's Figure 2. Nothing is run.
 
 Each batch is padded to its longest sequence; the ratio of the layer's operations to the useful ones is a mean over
-batches.
+batches that have any.
 """
 
 from __future__ import annotations
@@ -30,11 +30,19 @@ def run(options: Options, console: Console) -> bool:
             for at in range(0, count - size + 1, size):
                 own = lengths[at : at + size]
                 padded = np.full(size, own.max(), np.int32)
-                ratios.append(layer_flops(padded, LAYER) / layer_flops(own, LAYER))
+                useful = layer_flops(own, LAYER)
+                if useful:
+                    ratios.append(layer_flops(padded, LAYER) / useful)
             case = Case(dataset, size, lengths[:size])
             found.append(
                 row(
-                    EXPERIMENT, dataset, case, options, "padded_over_useful_flops", float(np.mean(ratios)), ""
+                    EXPERIMENT,
+                    dataset,
+                    case,
+                    options,
+                    "padded_over_useful_flops",
+                    float(np.mean(ratios)) if ratios else 1.0,
+                    "",
                 )
             )
     _, csv_path = write_results(options.out, found)

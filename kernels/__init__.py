@@ -7,8 +7,10 @@ from types import MappingProxyType
 
 from cora.kernels.attention import attention
 from cora.kernels.attention.deploy import deploy_attention
+from cora.kernels.attention.recipe import ATTENTION
 from cora.kernels.encoder import Encoder, EncoderLayer, LayerConfig, LayerWeights, SentenceEncoder
 from cora.kernels.encoder.deploy import deploy_encoder
+from cora.kernels.encoder.recipe import LAYER_NORM
 from cora.kernels.gemm import LINEAR, VGEMM, linear, vgemm
 from cora.kernels.registry import Recipe, Variant
 from cora.kernels.triangular import (
@@ -26,7 +28,10 @@ from cora.kernels.triangular import (
 
 #: All recipes by name.
 RECIPES: Mapping[str, Recipe] = MappingProxyType(
-    {recipe.name: recipe for recipe in (VGEMM, LINEAR, TRMM, TRADD, TRMUL, ELEMENTWISE, BANDED)}
+    {
+        recipe.name: recipe
+        for recipe in (VGEMM, LINEAR, ATTENTION, LAYER_NORM, TRMM, TRADD, TRMUL, ELEMENTWISE, BANDED)
+    }
 )
 
 __all__ = [

@@ -18,7 +18,7 @@ import cora
 class Variant:
     """One way of running a kernel.
 
-    make: the schedule of a defined output; its keyword arguments are choices of storage and of block sizes.
+    make: the schedule of what was defined; its keyword arguments are choices of storage and of block sizes.
     summary: what it does, in a line.
     """
 
@@ -33,13 +33,14 @@ class Recipe:
     Attributes:
         name: what it is called in the registry, in benchmarks and in tuning records.
         summary: what it computes, in a line.
-        define: gives the output; its keyword arguments are choices of what is computed.
+        define: gives the output, or all operators that the variants schedule; its keyword arguments are choices of
+            what is computed.
         variants: for each back end ("llvm", ...) its schedules by name; the first is the one to use.
     """
 
     name: str
     summary: str
-    define: Callable[..., cora.Tensor]
+    define: Callable[..., Any]
     variants: Mapping[str, Mapping[str, Variant]]
 
     def variant(self, target: str = "llvm", name: str | None = None) -> Variant:
@@ -61,10 +62,10 @@ class Recipe:
         return found[name]
 
     def schedule(
-        self, output: cora.Tensor, *, target: str = "llvm", variant: str | None = None, **choices: Any
+        self, defined: Any, *, target: str = "llvm", variant: str | None = None, **choices: Any
     ) -> cora.Schedule:
-        """The schedule of an output that `define` gave; `choices` go to the variant. Raises as `variant` does."""
-        return self.variant(target, variant).make(output, **choices)
+        """The schedule of what `define` gave; `choices` go to the variant. Raises as `variant` does."""
+        return self.variant(target, variant).make(defined, **choices)
 
     def build(
         self,
@@ -84,6 +85,6 @@ class Recipe:
             definition: keyword arguments of `define`.
             schedule: keyword arguments of the variant.
         """
-        output = self.define(**definition)
-        made = self.schedule(output, target=target, variant=variant, **schedule)
+        defined = self.define(**definition)
+        made = self.schedule(defined, target=target, variant=variant, **schedule)
         return cora.build(made, target=target, settings=settings or cora.Settings())

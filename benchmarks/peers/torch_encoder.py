@@ -7,6 +7,7 @@ the computation is timed.
 from __future__ import annotations
 
 import ctypes
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -44,6 +45,13 @@ def keep_memory() -> bool:
     if not hasattr(libc, "mallopt"):
         return False
     return all(libc.mallopt(option, 1 << 30) == 1 for option in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD))
+
+
+def hush_nested(torch: Any) -> None:
+    """Let PyTorch say, unheard, what it says once in a process: that nested tensors may change."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        torch.nested.nested_tensor([torch.zeros(1)])
 
 
 def encoder_layer(config: LayerConfig, weights: LayerWeights) -> Any:
@@ -98,6 +106,7 @@ def ways(
         return {}
     torch = import_module("torch")
     torch.set_num_threads(threads)
+    hush_nested(torch)
     module = encoder_layer(config, weights)
     parts = [p for p in torch.from_numpy(x).split(lengths.tolist()) if len(p)]
     found = {

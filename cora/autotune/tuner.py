@@ -137,7 +137,7 @@ def tune(
         budget, time_s=budget.time_s / len(groups), search_samples=budget.search_samples / len(groups)
     )
     if space is None:
-        space = space_of(outputs, name)
+        space = space_of(outputs, name, target=target)
     run = secrets.token_hex(6)
     label = name or "_".join(t.name for t in outputs)
     reports: list[Report] = []

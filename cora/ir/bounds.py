@@ -138,13 +138,25 @@ def multiple_of(e: Expr) -> int:
 
 def grows(e: Expr, var: Expr) -> bool:
     """Whether `e` surely does not become smaller when `var` becomes larger (a division by 0 gives 0)."""
-    if all(node != var for node in walk(e)) or e == var:
+    return _moves(e, var, 1)
+
+
+def shrinks(e: Expr, var: Expr) -> bool:
+    """Whether `e` surely does not become larger when `var` becomes larger."""
+    return _moves(e, var, -1)
+
+
+def _moves(e: Expr, var: Expr, sign: int) -> bool:
+    """Whether `sign * e` surely does not become smaller when `var` becomes larger."""
+    if all(node != var for node in walk(e)):
         return True
+    if e == var:
+        return sign > 0
     match e:
         case Binary(op="floordiv", a=a, b=b) if all(node != var for node in walk(b)):
-            return (bounds(b)[0] or 0) >= 0 and bounds(b)[0] is not None and grows(a, var)
+            return (bounds(b)[0] or 0) >= 0 and bounds(b)[0] is not None and _moves(a, var, sign)
         case Binary(op="min" | "max", a=a, b=b):
-            return grows(a, var) and grows(b, var)
+            return _moves(a, var, sign) and _moves(b, var, sign)
     terms = list(polynomial(e))
     if terms == [((e,), 1)]:
         return False
@@ -154,6 +166,6 @@ def grows(e: Expr, var: Expr) -> bool:
         if not moving:
             continue
         positive = all((bounds(atom)[0] or 0) >= 0 and bounds(atom)[0] is not None for atom in others)
-        if len(moving) > 1 or c < 0 or not positive or not grows(moving[0], var):
+        if len(moving) > 1 or not positive or not _moves(moving[0], var, sign if c > 0 else -sign):
             return False
     return True

@@ -24,8 +24,10 @@ from cora.ir.expr import (
 )
 from cora.ir.stmt import (
     Alloc,
+    AwaitCopies,
     Barrier,
     Block,
+    CopyAsync,
     For,
     If,
     Let,
@@ -35,6 +37,7 @@ from cora.ir.stmt import (
     Store,
     ThreadReduce,
     Tile,
+    WarpProduct,
 )
 
 _INFIX = {
@@ -103,6 +106,13 @@ def show_stmt(s: Stmt, indent: int = 0) -> str:
             return f"{pad}{buffer.name}[{offset}] = {value}"
         case Barrier():
             return f"{pad}barrier"
+        case CopyAsync(buffer=buffer, offset=offset, source=source):
+            return f"{pad}{buffer.name}[{offset}] = copy of {source}"
+        case WarpProduct(rows=rows, columns=columns, out=out, slot=slot):
+            size = f"{16 * rows} x {8 * columns} x 16"
+            return f"{pad}{out.name}[{slot}:] += {_operand(s.a)} @ {_operand(s.b)}  # by the warp, {size}"
+        case AwaitCopies():
+            return f"{pad}await copies"
         case ThreadReduce(op=op, buffer=buffer, threads=threads):
             return f"{pad}{buffer.name}[:] = {op} over {threads} threads"
         case Tile():

@@ -4,7 +4,8 @@ Grammar:
 
     stmt := For(var, begin, end, kind, body) | Let(var, value, body) | If(cond, then, other)
           | Block(stmts) | Alloc(buffer, body) | Store(buffer, offset, value) | Tile(rows, columns, depth, ...)
-          | Barrier() | ThreadReduce(op, buffer, ...)
+          | Barrier() | ThreadReduce(op, buffer, ...) | CopyAsync(buffer, offset, source) | AwaitCopies()
+          | WarpProduct(rows, columns, out, slot, a, b)
 
 Meaning: sequential, except that the iterations of a PARALLEL loop may run in any order and at once, and the
 iterations of a VECTOR loop run in lock step, one per lane: each statement in it runs for all lanes before the next
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, TypeAlias
 
-from cora.ir.expr import ZERO, Expr, ReduceOp, Size, Var
+from cora.ir.expr import ZERO, Expr, Read, ReduceOp, Size, Var
 from cora.ir.node import Node
 
 Scope = Literal["input", "output", "table", "workspace", "local", "shared"]
@@ -32,6 +33,7 @@ class LoopKind(Enum):
     PARALLEL = "parallel"
     VECTOR = "vectorize"
     UNROLL = "unroll"
+    PIPELINE = "pipeline"
     BLOCK_X = "blockIdx.x"
     BLOCK_Y = "blockIdx.y"
     BLOCK_Z = "blockIdx.z"
@@ -223,7 +225,57 @@ class ThreadReduce(Node):
     threads: int
 
 
-Stmt: TypeAlias = For | Let | If | Block | Alloc | Store | Tile | Barrier | ThreadReduce
+@dataclass(frozen=True, slots=True, eq=False)
+class CopyAsync(Node):
+    """`buffer[offset] = source`, some time before the next AwaitCopies of the same thread is over. GPUs only.
+
+    buffer is shared; source reads an element of the same type from memory.
+    """
+
+    buffer: Buffer
+    offset: Expr
+    source: Read
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AwaitCopies(Node):
+    """The thread waits until its own asynchronous copies are done; others see them after a barrier. GPUs only."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WarpProduct(Node):
+    """A product of 16-bit floats in shared memory by the tensor cores, for the 32 threads of a warp together:
+
+        C[i, j] = C[i, j] + sum over k < 16 of a[i, k] * b[k, j]        i < 16 * rows, j < 8 * columns
+
+    in float32. A thread t along threadIdx.x holds, of each block of 16 x 8 elements, those at row t // 4 + 8 * p
+    and column t % 4 * 2 + q, in `out[slot + ((block row * columns + block column) * 2 + p) * 2 + q]`. GPUs only; all
+    threads of the warp must get there together. Of a, k is adjacent; of b either k or j; rows begin at multiples of 16
+    bytes.
+    """
+
+    rows: int
+    columns: int
+    out: Buffer
+    slot: Expr
+    a: Operand
+    b: Operand
+
+
+Stmt: TypeAlias = (
+    For
+    | Let
+    | If
+    | Block
+    | Alloc
+    | Store
+    | Tile
+    | Barrier
+    | ThreadReduce
+    | CopyAsync
+    | AwaitCopies
+    | WarpProduct
+)
 
 NOTHING = Block(())
 
@@ -261,7 +313,14 @@ def map_stmt(s: Stmt, on_stmt: Callable[[Stmt], Stmt], on_expr: Callable[[Expr],
             return Alloc(buffer, on_stmt(body))
         case Store(buffer=buffer, offset=offset, value=value):
             return Store(buffer, on_expr(offset), on_expr(value))
-        case Barrier() | ThreadReduce():
+        case CopyAsync(buffer=buffer, offset=offset, source=source):
+            read = on_expr(source)
+            assert isinstance(read, Read)
+            return CopyAsync(buffer, on_expr(offset), read)
+        case WarpProduct():
+            operands = _map_operand(s.a, on_expr), _map_operand(s.b, on_expr)
+            return WarpProduct(s.rows, s.columns, s.out, on_expr(s.slot), *operands)
+        case Barrier() | ThreadReduce() | AwaitCopies():
             return s
         case Tile():
             return Tile(

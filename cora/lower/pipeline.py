@@ -12,6 +12,7 @@
     contracted   products that are added become fused multiply-adds                                contract
     hoisted      table reads move out of loops                                                     hoist
     lowered      guarded innermost loops are cut into a full part and a tail                     tails
+                 on a GPU: shared memory is filled one iteration ahead, where a step asks for it  double_buffer
 
 Ordering restrictions: tables after loops, because the identities of the uninterpreted functions are applied to
 whole offsets; hoist after tables, because what moves is a read; tails after hoist, because a bound must not
@@ -31,6 +32,7 @@ from cora.ir.visit import free_vars, walk
 from cora.lower.access import check_accesses, violations
 from cora.lower.body import make_loops
 from cora.lower.contract import contract
+from cora.lower.double_buffer import double_buffer
 from cora.lower.first_use import filled_operation
 from cora.lower.flatten import Place, place_of
 from cora.lower.guards import Guards
@@ -45,6 +47,7 @@ from cora.lower.tails import cut_tails
 from cora.lower.threads import (
     Stage,
     check_device,
+    check_read_later,
     counted_by_threads,
     in_register,
     keep_on_chip,
@@ -55,7 +58,7 @@ from cora.prove import Prover, Range
 from cora.schedule.balance import WORKERS, worker_of
 from cora.schedule.nest import Group, initial_nest
 from cora.schedule.schedule import Schedule
-from cora.schedule.stage_steps import check_attached
+from cora.schedule.stage_steps import check_attached, readers_elsewhere
 from cora.settings import Settings
 from cora.storage.layout import Layout
 
@@ -66,6 +69,7 @@ def lower(schedule: Schedule, settings: Settings, name: str = "kernel", *, gpu: 
     Raises UserError, ScheduleError or UnsupportedError for what cannot be.
     """
     check_device(schedule.nests, gpu)
+    check_read_later(schedule.nests, schedule.state)
     work = _Lowering(schedule, settings, gpu)
     state = schedule.state
     for nest in schedule.nests:
@@ -79,7 +83,8 @@ def lower(schedule: Schedule, settings: Settings, name: str = "kernel", *, gpu: 
     contracted = contract(read)
     hoisted = hoist(contracted) if state.hoist else contracted
     masked = frozenset(leaf.var for nest in schedule.nests for leaf in nest.leaves if leaf.masked)
-    lowered = hoisted if gpu else cut_tails(hoisted, masked)  # threads are masked, they have no tails
+    # threads are masked, they have no tails
+    lowered = double_buffer(hoisted) if gpu else cut_tails(hoisted, masked)
     stored = [b for b in work.buffers.values() if b.scope not in ("shared", "local")]
     kernel = _function(name, lowered, stored, work.tables)
     check = _check_function(f"{name}_check", work)
@@ -145,7 +150,7 @@ class _Lowering:
         members = [nest.name for nest in self.nests if nest.name in group.nests]
         if name != members[-1]:
             return
-        parts = [self.in_registers(self.operator(member)) for member in members]
+        parts = [self.in_registers(member, self.operator(member)) for member in members]
         if len(parts) == 1:
             self.parts.append(parts[0])
             return
@@ -215,13 +220,18 @@ class _Lowering:
             ),
         )
 
-    def in_registers(self, part: _Part) -> _Part:
+    def in_registers(self, root: str, part: _Part) -> _Part:
         """On a GPU, what is computed inside a loop of its consumer stays on the chip where it may."""
         if not self.gpu:
             return part
         own = list(self.buffers.values())
-        elements = [self.buffers[n.tensor.name] for n in self.nests if in_register(n, self.state)]
-        return _Part(keep_on_chip(part.loops, elements, own), keep_on_chip(part.read, elements, own))
+        inside = [
+            n for n in self.nests if in_register(n, self.state) and self.state.runs_inside(n.name, root)
+        ]
+        elements = [self.buffers[n.tensor.name] for n in inside]
+        later = [self.buffers[n.tensor.name] for n in inside if readers_elsewhere(n, self.state)]
+        loops, read = (keep_on_chip(s, elements, own, later) for s in (part.loops, part.read))
+        return _Part(loops, read)
 
     def fill_padding(self, name: str) -> None:
         """Append the zero fill of a tensor's storage padding."""

@@ -15,6 +15,7 @@ from cora.lang.check import reductions_of
 from cora.lower.flatten import Flat
 from cora.lower.loops import Loops, existing, first_and_last
 from cora.lower.operation import Operation, reduction_identity
+from cora.lower.tensor_core import INNERMOST, warp_product
 from cora.lower.threads import across_threads, reads_block_memory
 from cora.schedule.nest import Leaf
 
@@ -37,14 +38,22 @@ def reduction(op: Operation, flat: Flat, loops: Loops) -> Stmt:
     around = tuple(c for c in op.conditions if free_vars(c) <= outside - reduced)
     running = tuple(c for c in op.conditions if c not in around)
     storing = tuple(c for c in running if free_vars(c) <= bound - reduced)
-    if reads_block_memory(flat.body, {leaf.var: leaf.extent for leaf in nest.scope}):
+    ranges: dict[Expr, Expr] = {leaf.var: leaf.extent for leaf in nest.scope}
+    if all(reads_block_memory(r.body, ranges) for r in reductions):
         running = tuple(c for c in running if c not in storing)
     lane_loop = (last,) if lanes > 1 else ()
     bare = replace(loops, attached={})  # what is attached inside runs once, with the reduction
+    steps = block([s.step() for s in sums])
+    if nest.by_warp:
+        here = tuple(c for c in op.conditions if c in running)
+        origin: dict[Expr, Expr] = {leaf.var: ZERO for leaf in nest.leaves[-INNERMOST:]}
+        first = simplify(substitute(slot, origin))
+        steps = warp_product(nest, reductions[0], sums[0].values, first, here)
+        inner = inner[:-INNERMOST]
     body = block(
         [
             bare.around((*tile, *lane_loop), (), block([s.start() for s in sums])),
-            loops.around(inner, (*existing(nest.blocks), *running), block([s.step() for s in sums])),
+            loops.around(inner, (*existing(nest.blocks), *running), steps),
             *across_threads(nest, [(s.reduction.op, s.values, s.positions) for s in sums]),
             bare.around(tile, storing, _store(op, flat, sums)),
         ]

@@ -19,13 +19,14 @@ from cora.ir.stmt import (
     Stmt,
     Store,
     ThreadReduce,
+    WarpProduct,
     block,
     map_stmt,
 )
 from cora.ir.visit import transform, walk
 from cora.schedule.loop_steps import split
 from cora.schedule.nest import LoopNest, State
-from cora.schedule.stage_steps import accesses_of
+from cora.schedule.stage_steps import accesses_of, readers_elsewhere
 from cora.schedule.steps import Split
 from cora.schedule.threads import bound_loops, check_bound, thread_count
 
@@ -42,6 +43,12 @@ def check_device(nests: Sequence[LoopNest], gpu: bool) -> None:
                 raise ScheduleError(
                     f"build: loop '{bound[0].name}' of '{nest.tensor.name}' is bound to {bound[0].kind.value}, which "
                     "is for target 'cuda'; this is a CPU"
+                )
+            ahead = [leaf.name for leaf in nest.leaves if leaf.kind is LoopKind.PIPELINE]
+            if ahead:
+                raise ScheduleError(
+                    f"build: loop '{ahead[0]}' of '{nest.tensor.name}' is pipelined, which is for target 'cuda'; this "
+                    "is a CPU"
                 )
             continue
         for leaf in nest.leaves:
@@ -93,8 +100,27 @@ def is_element(nest: LoopNest) -> bool:
 
 
 def in_register(nest: LoopNest, state: State) -> bool:
-    """Whether an attached operator's element, which nothing else reads, is kept by each thread for itself."""
+    """Whether an attached operator's element is kept by each thread for itself."""
     return nest.name in state.attached and is_element(nest) and not nest.scratch
+
+
+def check_read_later(nests: Sequence[LoopNest], state: State) -> None:
+    """ScheduleError if an operator reads what is computed inside a loop of one that runs after it, or with it."""
+    groups = [group.nests for group in state.together]
+
+    def place(name: str) -> int:
+        while name in state.attached:
+            name = state.attached[name][0]
+        members = next((g for g in groups if name in g), (name,))
+        return max(number for number, nest in enumerate(nests) if nest.name in members)
+
+    for nest in nests:
+        for reader in readers_elsewhere(nest, state):
+            if place(reader) <= place(nest.name):
+                raise ScheduleError(
+                    f"compute_at: '{reader}' reads '{nest.name}', which is computed inside "
+                    f"'{state.attached[nest.name][0]}', and does not run after that"
+                )
 
 
 def _shared_by_threads(attached: LoopNest, consumer: LoopNest) -> bool:
@@ -139,7 +165,11 @@ def with_barriers(stages: Sequence[Stage], consumer: LoopNest) -> Stmt:
     pending: set[str] = set()
     for nest, stmt in stages:
         shared = _shared_by_threads(nest, consumer) and (nest.scratch or not is_element(nest))
-        if shared and not done and any(leaf.kind is LoopKind.SERIAL for leaf in nest.around):
+        if (
+            shared
+            and not done
+            and any(leaf.kind in (LoopKind.SERIAL, LoopKind.PIPELINE) for leaf in nest.around)
+        ):
             done.append(Barrier())
         if pending & {access.tensor.name for access in accesses_of(nest.tensor)}:
             done.append(Barrier())
@@ -166,23 +196,25 @@ def reads_block_memory(body: Expr, ranges: Mapping[Expr, Expr]) -> bool:
     return True
 
 
-def keep_on_chip(s: Stmt, elements: Sequence[Buffer], buffers: Sequence[Buffer]) -> Stmt:
+def keep_on_chip(
+    s: Stmt, elements: Sequence[Buffer], buffers: Sequence[Buffer], read_later: Sequence[Buffer]
+) -> Stmt:
     """`s` with on-chip memory allocated where it is used.
 
     elements: buffers of which one element is in use at a time: it becomes a local of each thread, which computes it, or
-    has it after the threads have combined their parts of it.
+    has it after the threads have combined their parts of it. read_later: those of them that are stored as well.
     """
     for buffer in elements:
         if _uses(s, buffer):
-            s = _allocate(s, buffer, Buffer(buffer.name, buffer.dtype, ONE, "local"))
+            s = _allocate(s, buffer, Buffer(buffer.name, buffer.dtype, ONE, "local"), buffer in read_later)
     for buffer in buffers:
         if buffer.scope in ("shared", "local") and _uses(s, buffer):
             s = _allocate(s, buffer, buffer)
     return s
 
 
-def _allocate(s: Stmt, buffer: Buffer, local: Buffer) -> Stmt:
-    """The innermost block that holds every use of `buffer`, with `local` in its place."""
+def _allocate(s: Stmt, buffer: Buffer, local: Buffer, stored: bool = False) -> Stmt:
+    """The innermost block that holds every use of `buffer`, with `local` in its place; `stored`: in both places."""
     users: list[Stmt] = []
 
     def visit(inner: Stmt) -> Stmt:
@@ -192,23 +224,30 @@ def _allocate(s: Stmt, buffer: Buffer, local: Buffer) -> Stmt:
 
     map_stmt(s, visit, lambda e: e)
     if len(users) == 1 and not isinstance(s, (Block, Store)) and not _mentions(s, buffer):
-        return map_stmt(s, lambda inner: _allocate(inner, buffer, local), lambda e: e)
-    return Alloc(local, s if local == buffer else _replaced(s, buffer, local))
+        return map_stmt(s, lambda inner: _allocate(inner, buffer, local, stored), lambda e: e)
+    return Alloc(local, s if local == buffer else _replaced(s, buffer, local, stored))
 
 
-def _replaced(s: Stmt, buffer: Buffer, local: Buffer) -> Stmt:
+def _replaced(s: Stmt, buffer: Buffer, local: Buffer, stored: bool) -> Stmt:
     def rule(e: Expr) -> Expr | None:
         return Read(local, ZERO) if isinstance(e, Read) and e.buffer == buffer else None
 
-    mapped = map_stmt(s, lambda inner: _replaced(inner, buffer, local), lambda e: transform(e, rule))
+    mapped = map_stmt(s, lambda inner: _replaced(inner, buffer, local, stored), lambda e: transform(e, rule))
     if isinstance(mapped, Store) and mapped.buffer == buffer:
-        return replace(mapped, buffer=local, offset=ZERO)
+        own = replace(mapped, buffer=local, offset=ZERO)
+        return block([own, replace(mapped, value=Read(local, ZERO))]) if stored else own
     return mapped
 
 
 def _mentions(s: Stmt, buffer: Buffer) -> bool:
     """Whether `s` itself, its sub-statements aside, names `buffer`."""
-    found = isinstance(s, Store) and s.buffer == buffer
+    match s:
+        case Store(buffer=stored):
+            found = stored == buffer
+        case WarpProduct(out=out, a=a, b=b):
+            found = buffer in (out, a.buffer, b.buffer)
+        case _:
+            found = False
 
     def expr(e: Expr) -> Expr:
         nonlocal found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cora.schedule.bind_steps import bind
+from cora.schedule.bind_steps import bind, pipeline
 from cora.schedule.factor_steps import rfactor
 from cora.schedule.loop_steps import fuse, peel, reorder, split, split_parts
 from cora.schedule.mark_steps import parallel, remap, unroll, vectorize
@@ -12,7 +12,7 @@ from cora.schedule.nest import State
 from cora.schedule.padding_steps import bulk_pad, pad_loop
 from cora.schedule.piece_steps import hfuse, split_op
 from cora.schedule.reduction_steps import cache_write, given_routine, library_routine, tensorize
-from cora.schedule.stage_steps import cache_read, compute_at, fill_at_use, inline, set_scope
+from cora.schedule.stage_steps import cache_read, compute_at, fill_at_use, inline, recompute, set_scope
 from cora.schedule.steps import (
     Bind,
     BulkPad,
@@ -30,6 +30,8 @@ from cora.schedule.steps import (
     PadLoop,
     Parallel,
     Peel,
+    Pipeline,
+    Recompute,
     Remap,
     Reorder,
     ReorderDims,
@@ -40,12 +42,14 @@ from cora.schedule.steps import (
     SplitOp,
     SplitParts,
     Step,
+    TensorCore,
     Tensorize,
     TensorizeBy,
     Unroll,
     Vectorize,
 )
 from cora.schedule.storage_steps import fuse_dims, pad_dim, reorder_dims, split_dim
+from cora.schedule.tensor_core_steps import tensor_core
 
 
 def apply(step: Step, state: State) -> State:
@@ -85,6 +89,10 @@ def apply(step: Step, state: State) -> State:
             return state.with_nest(tensorize(step, state.nest(step.op, "tensorize"), library_routine(step)))
         case Bind():
             return state.with_nest(bind(step, state.nest(step.op, "bind")))
+        case TensorCore():
+            return state.with_nest(tensor_core(step, state.nest(step.op, "tensor_core")))
+        case Pipeline():
+            return pipeline(step, state)
         case RFactor():
             return rfactor(step, state)
         case SplitOp():
@@ -107,5 +115,7 @@ def apply(step: Step, state: State) -> State:
             return set_scope(step, state)
         case CacheRead():
             return cache_read(step, state)
+        case Recompute():
+            return recompute(step, state)
         case FillAtUse():
             return fill_at_use(step, state)

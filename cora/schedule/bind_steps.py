@@ -1,13 +1,14 @@
-"""Binding loops to the blocks and threads of a GPU."""
+"""Binding loops to the blocks and threads of a GPU, and loops whose memory is staged ahead."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from cora.errors import ScheduleError
+from cora.ir.stmt import LoopKind
 from cora.schedule.legality import check_kinds, serial_place
-from cora.schedule.nest import LoopNest
-from cora.schedule.steps import Bind
+from cora.schedule.nest import LoopNest, State
+from cora.schedule.steps import Bind, Pipeline
 from cora.schedule.threads import LIMITS
 
 
@@ -29,3 +30,16 @@ def bind(step: Bind, nest: LoopNest) -> LoopNest:
             "would write them at once"
         )
     return check_kinds(nest.with_leaf(place, replace(nest.leaves[place], kind=kind)), "bind")
+
+
+def pipeline(step: Pipeline, state: State) -> State:
+    """Mark a loop; whether its iterations can overlap is checked when it is lowered."""
+    nest = state.nest(step.op, "pipeline")
+    place = serial_place(nest, step.loop, "pipeline")
+    staged = [name for name, at in state.attached.items() if at == (nest.name, step.loop)]
+    if not any(state.nests[name].scratch for name in staged):
+        raise ScheduleError(
+            f"pipeline: nothing is staged in scratch memory at loop '{step.loop}' of '{nest.tensor.name}'; cache_read "
+            "first"
+        )
+    return state.with_nest(nest.with_leaf(place, replace(nest.leaves[place], kind=LoopKind.PIPELINE)))

@@ -17,6 +17,7 @@ def serial_place(nest: LoopNest, name: str, step: str) -> int:
         )
     if nest.leaves[place].kind is not LoopKind.SERIAL:
         done = {LoopKind.PARALLEL: "parallel", LoopKind.VECTOR: "vectorized", LoopKind.UNROLL: "unrolled"}
+        done[LoopKind.PIPELINE] = "pipelined"
         found = nest.leaves[place].kind
         kind = done.get(found, f"bound to {found.value}")
         raise ScheduleError(f"{step}: loop '{name}' of '{nest.tensor.name}' is {kind} already")

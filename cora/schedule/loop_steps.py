@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cora.errors import ScheduleError
-from cora.ir.bounds import grows
+from cora.ir.bounds import bounds, grows, shrinks
 from cora.ir.expr import ONE, TRUE, ZERO, Const, Dim, Expr, Var, binary, ceildiv
 from cora.ir.simplify import Simplifier, simplify
 from cora.ir.ufun import fusion_maps, maximum_over, scan
@@ -46,6 +46,15 @@ def split(step: Split, nest: LoopNest) -> LoopNest:
             return _peeled(nest, place, (outer, count), inner, factor)
         case "shifted":
             return _shifted(nest, place, (outer, count), inner, factor)
+        case "cover":
+            known = [n for n in (nest.leaves[place].largest, bounds(extent)[1]) if n is not None]
+            if not known or min(known) > factor:
+                raise ScheduleError(
+                    f"split of '{step.loop}': tail 'cover' is one part of {factor} iterations; '{step.loop}' runs to "
+                    f"{extent}, which may be more"
+                )
+            result = _two_loops(nest, place, (outer, ONE), (inner, Const(factor)), outer * factor + inner)
+            return result.under(outer * factor + inner < extent, outer, inner).check_order("split")
     raise ScheduleError(f"split of '{step.loop}': tail must be one of {', '.join(TAILS)}; got {step.tail!r}")
 
 
@@ -252,13 +261,19 @@ def _longest(nest: LoopNest, leaf: Leaf) -> Expr:
     return maximum_over(tuple(around.values()), extent)()
 
 
-def _at_the_last(nest: LoopNest, extent: Expr, bound: set[Var]) -> Expr | None:
-    """`extent` where the loops that it depends on, and that are not bound, are at their last; None if it may shrink."""
+def _at_its_longest(nest: LoopNest, extent: Expr, bound: set[Var]) -> Expr | None:
+    """`extent` where the loops that it depends on, and that are not bound, make it longest; None if that is unknown.
+
+    Those in which it grows are at their last, those in which it shrinks at their first.
+    """
     for leaf in reversed(nest.leaves):
         if leaf.var in free_vars(extent) - bound:
-            if not grows(extent, leaf.var):
+            if grows(extent, leaf.var):
+                extent = simplify(substitute(extent, {leaf.var: leaf.extent - 1}))
+            elif shrinks(extent, leaf.var):
+                extent = simplify(substitute(extent, {leaf.var: ZERO}))
+            else:
                 return None
-            extent = simplify(substitute(extent, {leaf.var: leaf.extent - 1}))
     return extent if free_vars(extent) <= bound else None
 
 
@@ -278,7 +293,7 @@ def _to_the_maximum(nest: LoopNest, leaves: tuple[Leaf, ...]) -> LoopNest:
                 leaf = replace(leaf, extent=simpler)
         if not free_vars(leaf.extent) <= bound:
             result = result.under(leaf.var < leaf.extent, leaf.var)
-            last = _at_the_last(nest, leaf.extent, bound)
+            last = _at_its_longest(nest, leaf.extent, bound)
             longest = _longest(nest, leaf) if last is None else last
             leaf = replace(leaf, extent=longest, root=None, cut=None)
         if leaf.cut is not None and not free_vars(leaf.cut) <= bound:

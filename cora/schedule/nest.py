@@ -103,6 +103,8 @@ class LoopNest:
     facts: what holds in every iteration by construction.
     padding: the multiple to which the loop over a root dim is padded.
     tile: how many of the innermost loops a micro-kernel runs (0: none). routine: which one, if it is none of ours.
+    by_warp: whether the tensor cores run the five innermost loops: blocks of rows and columns of a warp, 16 steps of
+    the reduction, and a thread's own 2 x 2 elements of a block.
     piece: the name of this piece of the operator, if the operator is split. accumulates: whether it combines its
     result with what an earlier piece stored.
     around: the loops of the consumer inside which an attached operator runs, outermost first.
@@ -120,6 +122,7 @@ class LoopNest:
     padding: Mapping[Dim, int] = field(default_factory=dict)
     around: tuple[Leaf, ...] = ()
     tile: int = 0
+    by_warp: bool = False
     routine: Routine | None = None
     piece: str = ""
     accumulates: bool = False
@@ -308,7 +311,7 @@ class State:
         values: dict[Expr, Expr] = {old.var: value}
         nests = dict(self.nests)
         for name, other in self.nests.items():
-            if self._runs_inside(name, nest.name) and old in other.around:
+            if self.runs_inside(name, nest.name) and old in other.around:
                 around = tuple(leaf if o == old else o.substituted(values) for o in other.around)
                 regions = {
                     d: replace(r, begin=simplify(substitute(r.begin, values)))
@@ -317,7 +320,7 @@ class State:
                 nests[name] = replace(other.rewrite(0, 0, (), values), around=around, regions=regions)
         return replace(self, nests=nests).with_nest(nest.rewrite(place, 1, (leaf,), values))
 
-    def _runs_inside(self, name: str, owner: str) -> bool:
+    def runs_inside(self, name: str, owner: str) -> bool:
         """Whether operator `name` is computed inside a loop of `owner`, or of what is."""
         while name in self.attached:
             name = self.attached[name][0]

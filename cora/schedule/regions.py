@@ -60,6 +60,29 @@ def attached_nest(tensor: Tensor, around: tuple[Leaf, ...], readers: list[LoopNe
     return LoopNest(tensor, tuple(leaves), values, around=around, regions=regions)
 
 
+def not_all_computed(nest: LoopNest, consumer: LoopNest, inner: bool) -> str:
+    """Why the iterations around an attached operator together may not compute all of it; "" if they do.
+
+    inner: whether the consumer itself is attached. Every dim must run in full, or go through all the values of one of
+    the consumer's dims.
+    """
+    if inner:
+        return f"'{consumer.tensor.name}' itself is computed inside another operator"
+    if any(leaf.reduction for leaf in nest.around):
+        return "it may be a reduction of nothing, which computes nothing of it"
+    dims: dict[Expr, Expr] = {}
+    for dim in nest.tensor.dims:
+        value = nest.values[dim]
+        if nest.regions[dim] == Region(ZERO, None):
+            dims[dim] = dim
+            continue
+        same = [d for d in consumer.tensor.dims if consumer.values[d] == value and d not in dims.values()]
+        if not same or root_extent(same[0], {}) != simplify(substitute(root_extent(dim, {}), dims)):
+            return f"not all of its dim '{dim.name}' is computed there"
+        dims[dim] = same[0]
+    return ""
+
+
 def _region(tensor: Tensor, dim: Dim, known: frozenset[Var], readers: list[LoopNest]) -> Interval | None:
     """Where the readers read `dim` in one iteration of the loops whose variables are `known`; None: anywhere."""
     place = tensor.dims.index(dim)

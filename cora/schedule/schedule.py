@@ -32,6 +32,8 @@ from cora.schedule.steps import (
     PadLoop,
     Parallel,
     Peel,
+    Pipeline,
+    Recompute,
     Remap,
     Reorder,
     ReorderDims,
@@ -43,6 +45,7 @@ from cora.schedule.steps import (
     SplitParts,
     Step,
     Tail,
+    TensorCore,
     Tensorize,
     TensorizeBy,
     Unroll,
@@ -253,6 +256,14 @@ class Schedule:
         """Run a loop on the blocks of a GPU's grid or the threads of a block. See steps.Bind."""
         return self.then(Bind(_tensor(op), _loop(loop), axis))
 
+    def tensor_core(self, op: TensorRef, row: LoopRef, column: LoopRef, over: LoopRef) -> Schedule:
+        """Compute the three innermost loops by the tensor cores of a GPU, a warp together. See steps.TensorCore."""
+        return self.then(TensorCore(_tensor(op), _loop(row), _loop(column), _loop(over)))
+
+    def pipeline(self, op: TensorRef, loop: LoopRef) -> Schedule:
+        """Stage in shared memory what the next iteration of a loop reads while one runs. See steps.Pipeline."""
+        return self.then(Pipeline(_tensor(op), _loop(loop)))
+
     def rfactor(
         self,
         op: TensorRef,
@@ -349,6 +360,11 @@ class Schedule:
         return self.then(
             CacheRead(_tensor(op), _tensor(tensor), _loop(loop), name or f"{_tensor(tensor)}_copy")
         )
+
+    def recompute(self, op: TensorRef, reader: TensorRef, name: str | None = None) -> Schedule:
+        """Give a reader of an operator a copy of the operator of its own, by default `<op>_again`. See
+        steps.Recompute."""
+        return self.then(Recompute(_tensor(op), _tensor(reader), name or f"{_tensor(op)}_again"))
 
     def fill_at_use(self, op: TensorRef) -> Schedule:
         """Let the micro-kernel that reads a copy, made by cache_read, first also write it. See steps.FillAtUse."""

@@ -12,9 +12,10 @@ from cora.ir.stmt import LoopKind
 from cora.ir.tensor import Tensor
 from cora.ir.visit import free_vars, substitute, transform, walk
 from cora.lang.check import check_body, reductions_of
+from cora.schedule.fused_rows import FusedRows, copy_of, fused_rows
 from cora.schedule.nest import LoopNest, State, initial_nest
-from cora.schedule.regions import attached_nest
-from cora.schedule.steps import CacheRead, ComputeAt, FillAtUse, Inline, SetScope
+from cora.schedule.regions import attached_nest, not_all_computed
+from cora.schedule.steps import CacheRead, ComputeAt, FillAtUse, Inline, Recompute, SetScope
 from cora.storage.layout import Layout
 
 
@@ -106,10 +107,10 @@ def compute_at(step: ComputeAt, state: State) -> State:
         raise ScheduleError(f"{where}: the loop runs in lanes")
     around = (*consumer.around, *consumer.leaves[: place + 1])
     readers = readers_of(step.op, state)
-    for reader in readers:
-        inside = reader == step.consumer or state.nests[reader].around[: len(around)] == around
-        if not inside:
-            raise ScheduleError(f"{where}: '{reader}' also reads it, outside that loop")
+    inside = [r for r in readers if r == step.consumer or state.nests[r].around[: len(around)] == around]
+    outside = [r for r in readers if r not in inside]
+    if outside and not inside:
+        raise ScheduleError(f"{where}: '{outside[0]}' also reads it, outside that loop")
     if not readers:
         raise ScheduleError(f"{where}: nothing reads it")
     whole = step.consumer not in state.attached and _reads_all(consumer.tensor, nest.tensor)
@@ -118,7 +119,11 @@ def compute_at(step: ComputeAt, state: State) -> State:
             f"{where}: it is an output, so all of it is computed, and '{step.consumer}' may not read all of it"
         )
     attached = replace(state, attached={**state.attached, step.op: (step.consumer, step.loop)})
-    nest = attached_nest(nest.tensor, around, [state.nests[r] for r in readers])
+    nest = attached_nest(nest.tensor, around, [state.nests[r] for r in inside])
+    if outside:
+        missing = not_all_computed(nest, consumer, step.consumer in state.attached)
+        if missing:
+            raise ScheduleError(f"{where}: '{outside[0]}' also reads it, outside that loop; {missing}")
     return attached.with_nest(nest).with_nest(consumer)
 
 
@@ -146,7 +151,49 @@ def set_scope(step: SetScope, state: State) -> State:
         raise ScheduleError(
             f"set_scope of '{step.op}': a loop around it runs in lanes, which would share the scratch"
         )
+    others = readers_elsewhere(nest, state)
+    if step.scope == "scratch" and others:
+        raise ScheduleError(
+            f"set_scope of '{step.op}': '{others[0]}' also reads it, outside the loop where it is"
+        )
     return state.with_nest(replace(nest, scratch=step.scope == "scratch"))
+
+
+def readers_elsewhere(nest: LoopNest, state: State) -> list[str]:
+    """The readers of an attached operator that do not run inside the loop where it is computed."""
+    if nest.name not in state.attached:
+        return []
+    consumer, around = state.attached[nest.name][0], nest.around
+    return [
+        r
+        for r in readers_of(nest.tensor.name, state)
+        if r != consumer and state.nests[r].around[: len(around)] != around
+    ]
+
+
+def recompute(step: Recompute, state: State) -> State:
+    """The copy as an operator of its own, and its reader reading it."""
+    where = f"recompute of '{step.op}' for '{step.reader}'"
+    nest, reader = state.nest(step.op, "recompute"), state.nest(step.reader, "recompute")
+    for each in (nest, reader):
+        check_untouched("recompute", each, state)
+    if not step.name.isidentifier() or step.name in {*state.nests, *state.pieces, *state.layouts}:
+        raise ScheduleError(f"{where}: the name {step.name!r} is taken, or no identifier")
+    readers = readers_of(step.op, state)
+    if step.reader not in readers:
+        raise ScheduleError(f"{where}: '{step.reader}' does not read it")
+    if len(readers) == 1 and step.op not in state.outputs:
+        raise ScheduleError(f"{where}: nothing else reads it")
+    source = nest.tensor
+    copy = Tensor(step.name, source.dims, source.dtype, source.body)
+    redirected = _redirected(reader.tensor, source, copy, None, in_reductions=False)
+    stages = {**state.stages, redirected.name: (*state.stages.get(redirected.name, ()), copy)}
+    return replace(
+        state,
+        nests={**state.nests, copy.name: initial_nest(copy), reader.name: initial_nest(redirected)},
+        layouts={**state.layouts, copy.name: Layout.packed(copy.dims)},
+        stages=stages,
+    )
 
 
 def cache_read(step: CacheRead, state: State) -> State:
@@ -170,8 +217,9 @@ def cache_read(step: CacheRead, state: State) -> State:
         raise ScheduleError(
             f"{where}: '{step.op}' reads it after its reduction, which may have no iterations"
         )
-    copy = Tensor(step.name, source.dims, source.dtype, Access(source, tuple(source.dims)))
-    reader = replace(nest, tensor=_redirected(nest.tensor, source, copy, in_reductions=behind))
+    joined = fused_rows(nest, reads)
+    copy = copy_of(source, step.name, joined)
+    reader = replace(nest, tensor=_redirected(nest.tensor, source, copy, joined, in_reductions=behind))
     result = replace(
         state,
         nests={**state.nests, copy.name: initial_nest(copy), nest.name: reader},
@@ -225,13 +273,15 @@ def _owner(op: str, loop: str, state: State) -> str:
     return owner if any(leaf.name == loop for leaf in state.nests[owner].leaves) else op
 
 
-def _redirected(reader: Tensor, source: Tensor, copy: Tensor, *, in_reductions: bool) -> Tensor:
+def _redirected(
+    reader: Tensor, source: Tensor, copy: Tensor, joined: FusedRows | None, *, in_reductions: bool
+) -> Tensor:
     """`reader` with every access to `source`, or every one in its reductions, made one to `copy`."""
 
     def rule(e: Expr) -> Expr | None:
         match e:
             case Access(tensor=tensor, indices=indices) if tensor.name == source.name:
-                return Access(copy, indices)
+                return Access(copy, indices if joined is None else joined.indices(indices))
         return None
 
     body = reader.body

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from cora.errors import UserError
 
-Tail: TypeAlias = Literal["guard", "mask", "peel", "balanced", "anchored", "shifted"]
+Tail: TypeAlias = Literal["guard", "mask", "peel", "balanced", "anchored", "shifted", "cover"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class Split:
     "anchored": the short part comes first (as triangles want): `0 <= outer*factor + inner - missing`.
     "shifted": the last part moves back over its neighbour, so that it is full: min(outer*factor, E - factor) + inner;
     guarded where E < factor. Not for reductions, nor for what adds to a stored value, nor in parallel.
+    "cover": one part that covers the range, under its condition: E never exceeds `factor` (what remains of a tile).
     """
 
     op: str
@@ -242,6 +243,21 @@ class CacheRead:
     op: str
     tensor: str
     loop: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recompute:
+    """Give one reader of an operator a copy of the operator of its own, `name`, which is scheduled by itself.
+
+    before: E[i] = h(i); S = sum over i of E[i]; O[i] = g(E[i], S)
+    after:  E_again[i] = h(i); S = sum over i of E_again[i]; E[i] = h(i); O[i] = g(E[i], S)
+
+    What is cheap is computed twice instead of stored, or what is stored for one reader is inlined into another.
+    """
+
+    op: str
+    reader: str
     name: str
 
 
@@ -470,6 +486,39 @@ class Bind:
     axis: Literal["blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z"]
 
 
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Copy what an iteration of `loop` reads, of what is staged there in shared memory, while the one before runs.
+
+    before: for k: barrier; copy(k); barrier; use(k)
+    after:  copy(0);  for k: wait for the copy; barrier; begin copy(k + 1); use(k)
+
+    The staged memory is there twice. Plain copies are asynchronous; what is computed there is computed one iteration
+    early. For GPUs; other loops of the iteration must not wait for one another.
+    """
+
+    op: str
+    loop: str
+
+
+@dataclass(frozen=True, slots=True)
+class TensorCore:
+    """Compute the innermost loops `row`, `column`, `over` by the tensor cores of a GPU: a tile of one warp.
+
+    before: for row: for column: for over: C[row, column] += A[row, over] * B[over, column]
+    after:  for lane (threadIdx.x): for over in steps of 16: a product by all 32 lanes
+
+    Their extents are constants, multiples of 16, 8 and 16. A and B are float16, or both bfloat16, in shared memory
+    (cache_read); the sum is in float32. Every iteration of `over` must exist. Two elements in a row belong to one lane:
+    a loop over them is vectorized.
+    """
+
+    op: str
+    row: str
+    column: str
+    over: str
+
+
 TAILS: tuple[str, ...] = get_args(Tail)
 LIBRARIES: tuple[str, ...] = ("openblas",)
 
@@ -490,6 +539,7 @@ Step: TypeAlias = (
     | ComputeAt
     | SetScope
     | CacheRead
+    | Recompute
     | FillAtUse
     | CacheWrite
     | Tensorize
@@ -503,6 +553,8 @@ Step: TypeAlias = (
     | FuseDims
     | HoistLoads
     | Bind
+    | Pipeline
+    | TensorCore
 )
 
 _BY_NAME = {kind.__name__: kind for kind in get_args(Step)}

@@ -9,56 +9,73 @@ workers by cost.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import cora
 from cora.kernels.attention.definition import Program
 
-#: Rows and columns of a tile of accumulators in registers.
-TILE_ROWS = 6
-TILE_COLUMNS = 64
-LANES = 16
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """Sizes of the innermost loops.
+
+    Attributes:
+        rows, columns: of a tile of accumulators in registers.
+        lanes: of the loops over the scores of a row.
+        keys: the loop inside which keys are transposed: for all heads of a sequence, or for one at a time.
+    """
+
+    rows: int = 6
+    columns: int = 64
+    lanes: int = 16
+    keys: Literal["batch", "group"] = "group"
 
 
-def schedule(program: Program) -> cora.Schedule:
+TILING = Tiling()
+#: Keys are transposed in square blocks of so many.
+SQUARE = 16
+
+
+def schedule(program: Program, *, tiling: Tiling = TILING) -> cora.Schedule:
     """The best for CPUs with micro-kernels: all stages of a block inside the loop over blocks of the output."""
     p, out = program, program.output.name
     s = cora.schedule(*p.outputs).reorder(out, "batch", "group", "member", "block", "row", "e")
     for stage in (p.lse, p.inverse, p.total, p.weights, p.top, p.scores):
         s = s if stage is None else s.compute_at(stage, out, "block")
-    s = s.compute_at(p.keys_t, out, "group")
+    s = s.compute_at(p.keys_t, out, tiling.keys)
     for stage in (p.keys_t, p.scores, p.top, p.weights, p.total, p.inverse):
         s = s.set_scope(stage, "scratch")
-    return _stages(s, p).parallel(out, "batch")
+    return _stages(s, p, tiling).parallel(out, "batch")
 
 
-def stored(program: Program) -> cora.Schedule:
+def stored(program: Program, *, tiling: Tiling = TILING) -> cora.Schedule:
     """Every stage for the whole batch, one after the other: scores and weights are stored."""
     p = program
     s = cora.schedule(*p.outputs).reorder(p.output, "batch", "group", "member", "block", "row", "e")
-    s = _stages(s, p)
+    s = _stages(s, p, tiling)
     for stage in (p.keys_t, p.scores, p.top, p.weights, p.total, p.inverse, *p.outputs):
         s = s.parallel(stage, "batch")
     return s
 
 
-def _stages(s: cora.Schedule, p: Program) -> cora.Schedule:
+def _stages(s: cora.Schedule, p: Program, tiling: Tiling) -> cora.Schedule:
     """The innermost loops of every stage."""
     keys = p.keys_t.name
     if p.spec.window is None:  # else the keys of a block may begin inside a panel
-        s = s.split_dim(keys, "j", TILE_COLUMNS, names=("panel", "column"))
+        s = s.split_dim(keys, "j", tiling.columns, names=("panel", "column"))
         s = s.reorder_dims(keys, "batch", "group", "panel", "d", "column")
-    s = (
-        s.split(keys, "j", LANES, names=("j_o", "j_v"))
-        .reorder(keys, "j_o", "d", "j_v")
-        .vectorize(keys, "j_v", LANES)
-    )
+    s = s.split(keys, "j", SQUARE, names=("j_o", "j_v"))
+    inner = ("d", "j_v") if tiling.keys == "group" else ("group", "d", "j_v")
+    s = s.reorder(keys, "j_o", *inner).vectorize(keys, "j_v", SQUARE)
     for stage in (p.top, p.weights, p.total):
-        s = s.vectorize(stage, "c", LANES)
-    s = _tiles(s, p.scores.name, "c", "d")
-    return _tiles(s, p.output.name, "e", "c")
+        s = s.vectorize(stage, "c", tiling.lanes)
+    s = _tiles(s, p.scores.name, "c", "d", tiling)
+    return _tiles(s, p.output.name, "e", "c", tiling)
 
 
-def _tiles(s: cora.Schedule, op: str, columns: str, over: str) -> cora.Schedule:
+def _tiles(s: cora.Schedule, op: str, columns: str, over: str, tiling: Tiling) -> cora.Schedule:
     """Panels of columns outside tiles of rows, each a call of a micro-kernel."""
-    s = s.split(op, columns, TILE_COLUMNS, names=("panel", "column"))
-    s = s.split(op, "row", TILE_ROWS, names=("tile", "r"))
+    s = s.split(op, columns, tiling.columns, names=("panel", "column"))
+    s = s.split(op, "row", tiling.rows, names=("tile", "r"))
     return s.reorder(op, "panel", "tile", "r", "column", over).tensorize(op, "r")

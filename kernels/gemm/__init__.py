@@ -55,7 +55,10 @@ LINEAR = Recipe(
                 }
             ),
             "cuda": MappingProxyType(
-                {"tiles": Variant(cuda.tokens, "tiles in shared memory, within each sequence")}
+                {
+                    "tiles": Variant(cuda.tokens, "tiles of the tokens of the batch in shared memory"),
+                    "tensor_cores": Variant(cuda.tokens_by_tensor_cores, "the same for 16-bit features"),
+                }
             ),
         }
     ),

@@ -22,19 +22,24 @@ class Storage:
             stored like C.
         padded: every matrix has room for the largest m, n and k of the batch, as the paper stores them; what is
             beyond a matrix is neither read nor written. Otherwise matrices are packed, one behind another.
+        multiple: rows (columns, where those are adjacent) are padded to a multiple of so many numbers: with 4, a GPU
+            reads and writes 16 bytes at once.
 
     Raises:
-        UserError: an unknown order.
+        UserError: an unknown order, or a multiple below 1.
     """
 
     a: str = "row"
     b: str = "row"
     c: str = "row"
     padded: bool = False
+    multiple: int = 1
 
     def __post_init__(self) -> None:
         for name in ("a", "b", "c"):
             chosen(f"Storage: {name}", getattr(self, name), ORDERS)
+        if self.multiple < 1:
+            raise cora.UserError(f"Storage: multiple: expected a positive integer; got {self.multiple}")
 
     @property
     def swapped(self) -> bool:
@@ -58,4 +63,7 @@ class Storage:
             if self.padded:
                 for dim in (outer, inner):
                     s = s.pad_dim(tensor, dim, to_max=True, contents="undefined")
+            if self.multiple > 1:
+                adjacent = outer if orders[tensor.name] == "column" else inner
+                s = s.pad_dim(tensor, adjacent, self.multiple, to_max=self.padded, contents="undefined")
         return s

@@ -54,7 +54,13 @@ TRMM = Recipe(
                     **_ROWS["llvm"],
                 }
             ),
-            "cuda": _ROWS["cuda"],
+            "cuda": MappingProxyType(
+                {
+                    "tiled": Variant(cuda.tiled, "tiles in shared memory whose sums end at the diagonal"),
+                    "tiled_small": Variant(cuda.tiled_small, "the same in smaller tiles"),
+                    **_ROWS["cuda"],
+                }
+            ),
         }
     ),
 )

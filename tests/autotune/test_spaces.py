@@ -9,6 +9,7 @@ import pytest
 
 import cora
 from cora.autotune.batches import hostile
+from cora.autotune.catalogue import find
 from cora.autotune.check import checks_of, fault_in
 from cora.autotune.spaces import DEFAULT, Candidate, space_of
 from cora.autotune.spaces.candidate import default_candidate, listed
@@ -164,3 +165,21 @@ def test_kernels_of_the_library_have_its_schedules_in_their_spaces(name: str) ->
     assert {"tile", "columns"} <= {id.split(",")[0] for id in ids}
     for candidate in space.candidates[::7]:
         candidate.schedule([output])
+
+
+def test_attention_is_tuned_in_tilings_of_the_librarys_schedule(tmp_path: Path) -> None:
+    outputs = find("attention").outputs
+    space = space_of(outputs, "attention", limit=40, seed=3)
+    order = space.ordered(3)
+    first, second = next(order), next(order)
+    assert first.id == DEFAULT
+    assert second.id.startswith("library:")
+    (used,) = space.neighbors(DEFAULT)
+    assert used.id == "library:fused,rows=6,columns=64,lanes=16,keys=group"
+    assert {c.id.count("keys=batch") for c in space.neighbors(used.id)} == {0, 1}
+    checks = checks_of(outputs, hostile(outputs)[:3])
+    for candidate in (used, space.neighbors(used.id)[0]):
+        kernel = cora.build(candidate.schedule(outputs), settings=cora.Settings(cache_dir=tmp_path))
+        assert fault_in(kernel, checks, 2, frozenset()) is None, candidate.id
+    other = space_of([programs.product()], "attention", limit=10)
+    assert not any(c.id.startswith("library:") for c in other.candidates)

@@ -40,6 +40,14 @@ _PTX = (
         r'asm\("(max|min)\.NaN\.f32 %0, %1, %2;" : "=f"\((\w+)\) : "f"\((\w+)\), "f"\((\w+)\)\);',
         r"\2 = ptx_\1_nan(\3, \4);",
     ),
+    (
+        r'asm volatile\("cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], (\d+);"[^;]*;',
+        r"ptx_copy_async(to, from, \1);",
+    ),
+    (r'asm volatile\("ldmatrix[\w.]*\.trans[\w.]* [^;]*;"[^;]*;', r"ptx_ldmatrix(to, row, true);"),
+    (r'asm volatile\("ldmatrix[\w.]* [^;]*;"[^;]*;', r"ptx_ldmatrix(to, row, false);"),
+    (r'asm volatile\("mma\.sync\.aligned\.m16n8k16[^;]*;"[^;]*;', r"ptx_mma_##name(c, a, b);"),
+    (r'asm volatile\("cp\.async\.wait_all;"[^;]*;', r"ptx_await_copies();"),
     (r'asm\("cvt\.f32\.f16 %0, %1;" : "=f"\((\w+)\) : "h"\((\w+)\)\);', r"\1 = ptx_from_half(\2);"),
     (r'asm\("cvt\.rn\.f16\.f32 %0, %1;" : "=h"\((\w+)\) : "f"\((\w+)\)\);', r"\1 = ptx_to_half(\2);"),
 )

@@ -132,6 +132,9 @@ def tiled_matmul(width: int) -> Case:
         s = s.bind(C, "ry", "threadIdx.y").bind(C, "nx", "threadIdx.x").vectorize(C, "nv", 4)
         return s.bind(C, "t", "blockIdx.x")
 
+    def ahead(s: cora.Schedule) -> cora.Schedule:
+        return vectors(s).peel(C, "ko", last=1).pipeline(C, "ko")
+
     def shared(s: cora.Schedule) -> cora.Schedule:
         s = s.split(C, pos, 16, names=("tile", "row")).fuse(C, batch, "tile", name="t")
         s = s.split(C, "row", 8, names=("ri", "ry")).split(C, n, 4, names=("ni", "nx"))
@@ -151,7 +154,8 @@ def tiled_matmul(width: int) -> Case:
         )
         return s.bind(C, "t", "blockIdx.x").bind(C, "ry", "threadIdx.y").bind(C, "nx", "threadIdx.x")
 
-    return Case(f"tiled_matmul_{width}", (C,), _batches(16, giant=50), {"shared": shared, "vectors": vectors})
+    schedules = {"shared": shared, "vectors": vectors, "ahead": ahead}
+    return Case(f"tiled_matmul_{width}", (C,), _batches(16, giant=50), schedules)
 
 
 def two_outputs() -> Case:

@@ -178,6 +178,48 @@ def test_the_barriers_of_a_generated_kernel_are_needed(
     assert caught(case, kernel, monkeypatch)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "number", "replacement"),
+    [
+        (r"__syncthreads\(\);", 1, ";"),
+        (r"cora_await_copies\(\);", 0, ";"),
+        (r"\(ko(_\w+)? & 1\)", 0, "(0)"),
+    ],
+    ids=["barrier", "wait", "half"],
+)
+def test_what_a_pipelined_loop_waits_for_is_needed(
+    pattern: str, number: int, replacement: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = programs.tiled_matmul(24)
+    kernel = mutant(case, "ahead", nth(pattern, number, replacement), folder)
+    assert caught(case, kernel, monkeypatch)
+
+
+COPY = """
+extern "C" __global__ void __launch_bounds__(64) copied(float* __restrict__ x) {
+  __shared__ float s[64];
+  ptx_copy_async(s + threadIdx.x, x + threadIdx.x SHIFT, BYTES);
+  WAIT
+  __syncthreads();
+  x[threadIdx.x] = s[63 - threadIdx.x];
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("shift", "size", "wait", "told"),
+    [
+        ("", 4, "", "that its thread does not wait for"),
+        ("", 8, "ptx_await_copies();", "not aligned"),
+        ("+ 64", 4, "ptx_await_copies();", "memory fault"),
+    ],
+)
+def test_wrong_copies_are_told(folder: Path, shift: str, size: int, wait: str, told: str) -> None:
+    source = COPY.replace("SHIFT", shift).replace("BYTES", str(size)).replace("WAIT", wait)
+    with pytest.raises(InternalError, match=told):
+        launch(source, "copied", np.zeros(64, np.float32), folder)
+
+
 def test_a_lost_guard_of_a_generated_kernel_is_caught(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = programs.two_outputs()
     kernel = mutant(

@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
-import cora
+from cora.ir.expr import Const
 from cora.kernels import RECIPES
+from cora.kernels.encoder import LayerConfig
+from cora.kernels.encoder.cuda import layer_schedules
 from cora.kernels.gemm import Storage
+from cora.kernels.triangular import Triangle
+from cora.runtime.cuda.kernel import CudaKernel
 from tests.cuda.built import Built
 from tests.operators.harness import Batch, Case, check, work_of
 
@@ -20,7 +24,9 @@ _SIZES = (
 )
 _PRODUCTS = tuple(Batch({"m": m, "n": n, "k": k}, {"batch_size": len(m)}) for m, n, k in _SIZES)
 _TRIANGLES = tuple(Batch({}, {"n": n}) for n in (0, 1, 31, 64))
-_DENSE = tuple(Batch({}, {"n": n, "width": w}) for n, w in ((0, 3), (1, 1), (33, 40), (40, 0)))
+_DENSE = tuple(
+    Batch({}, {"n": n, "width": w}) for n, w in ((0, 3), (1, 1), (33, 40), (40, 0), (129, 17), (160, 130))
+)
 _BANDS = tuple(Batch({}, {"n": n, "width": 5, "below": 2, "above": 1}) for n in (0, 1, 20))
 
 #: name, recipe, how it is defined, choices of the schedule, batches
@@ -35,9 +41,41 @@ USES: tuple[tuple[str, str, dict[str, Any], dict[str, Any], tuple[Batch, ...]], 
         _TOKENS,
     ),
     ("linear_odd", "linear", {"features_in": 19, "features_out": 70, "activation": "relu"}, {}, _TOKENS),
+    *(
+        (
+            f"linear_{dtype}",
+            "linear",
+            {"features_in": 64, "features_out": 128, "dtype": dtype, "bias": True, "activation": "gelu"},
+            {"variant": "tensor_cores"},
+            _TOKENS,
+        )
+        for dtype in ("float16", "bfloat16")
+    ),
     ("trmm", "trmm", {"storage": "packed", "alpha": True}, {}, _DENSE),
-    ("trmm_right", "trmm", {"side": "right", "uplo": "upper", "unit": True}, {}, _DENSE),
+    (
+        "trmm_unit",
+        "trmm",
+        {"side": "right", "uplo": "upper", "unit": True},
+        {"triangle": Triangle("right", "upper", unit=True)},
+        _DENSE,
+    ),
+    (
+        "trmm_right",
+        "trmm",
+        {"side": "right", "uplo": "upper"},
+        {"triangle": Triangle("right", "upper"), "variant": "tiled_small"},
+        _DENSE,
+    ),
+    (
+        "trmm_shrinking",
+        "trmm",
+        {"transposed": True},
+        {"triangle": Triangle(transposed=True), "variant": "tiled_small"},
+        _DENSE,
+    ),
     ("banded", "banded_matmul", {}, {}, _BANDS),
+    ("layer_norm", "layer_norm", {"size": 40}, {}, _TOKENS),
+    ("attention", "attention", {"heads": 2, "head_size": 8}, {}, _TOKENS),
     ("tradd", "tradd", {}, {}, _TRIANGLES),
     ("trmul", "trmul", {}, {}, _TRIANGLES),
 )
@@ -54,13 +92,11 @@ def test_recipe(
     batches: tuple[Batch, ...],
     built: Built,
 ) -> None:
-    output = RECIPES[recipe].define(**definition)
-
-    def schedule(_: cora.Schedule) -> cora.Schedule:
-        return RECIPES[recipe].schedule(output, target="cuda", **choices)
-
-    case = Case(f"recipe_{name}", (output,), batches, {"cuda": schedule}, ulps=8)
+    made = RECIPES[recipe].schedule(RECIPES[recipe].define(**definition), target="cuda", **choices)
+    case = Case(f"recipe_{name}", made.outputs, batches, {"cuda": lambda _: made}, ulps=8)
     kernel = built.get(case, "cuda")
+    assert isinstance(kernel, CudaKernel)
+    assert all(call.launch.grid != (Const(1),) * 3 for call in kernel.artifact.calls)
     for number in range(len(batches)):
         check(case, kernel, work_of(case, number))
 
@@ -68,3 +104,12 @@ def test_recipe(
 def test_every_recipe_has_a_schedule() -> None:
     for recipe in RECIPES.values():
         assert recipe.variant("cuda").summary
+
+
+@pytest.mark.parametrize("name", ["qkv", "attended", "projected", "normed", "inner", "outer"])
+def test_a_layer_of_the_encoder(name: str, built: Built) -> None:
+    made = layer_schedules(LayerConfig(hidden=32, heads=2, inner=128))[name]
+    case = Case(f"layer_{name}", made.outputs, _TOKENS[2:], {"cuda": lambda _: made}, ulps=8)
+    kernel = built.get(case, "cuda")
+    for number in range(len(case.batches)):
+        check(case, kernel, work_of(case, number))

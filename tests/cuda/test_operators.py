@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from benchmarks.cuda_programs import projection, vgemm
+from benchmarks.cuda_programs import projection, recipe
 from tests.cuda import programs
 from tests.cuda.built import Built
 from tests.operators.cases import CASES
@@ -43,19 +43,21 @@ def test_default_schedule(case: Case, built: Built) -> None:
 
 def test_the_tiled_product(built: Built, order: int) -> None:
     product = projection(128)
-    batches = tuple(Batch({"lens": n}, {"M": len(n)}) for n in ((), (0, 130, 1), (128,), (127, 0, 5)))
+    batches = tuple(
+        Batch({"lens": n}, {"batch_size": len(n)}) for n in ((), (0, 130, 1), (128,), (127, 0, 5))
+    )
     _check(Case("tiled_product", product.outputs, batches, {"tiles": lambda _: product.built_from}), built)
 
 
 def test_products_of_all_sizes(built: Built, order: int) -> None:
-    product = vgemm()
+    product = recipe("vgemm")
     sizes = (
         ((), (), ()),
         ((0, 3), (2, 0), (0, 5)),
         ((1, 129, 16), (130, 1, 15), (17, 16, 0)),
         ((128, 5), (128, 7), (16, 33)),
     )
-    batches = tuple(Batch({"m": m, "n": n, "k": k}, {"G": len(m)}) for m, n, k in sizes)
+    batches = tuple(Batch({"m": m, "n": n, "k": k}, {"batch_size": len(m)}) for m, n, k in sizes)
     _check(Case("vgemm", product.outputs, batches, {"tiles": lambda _: product.built_from}), built)
 
 

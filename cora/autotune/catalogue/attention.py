@@ -1,4 +1,4 @@
-"""Scores of ragged self-attention: S = Q K^T, scaled, for each sequence and head."""
+"""Self-attention of ragged sequences: the library's, with all of its stages."""
 
 from __future__ import annotations
 
@@ -7,24 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from cora.ir.expr import Dim
 from cora.ir.tensor import Tensor
-from cora.lang.define import compute, lengths, placeholder, size
-from cora.lang.ops import sum as total
+from cora.kernels.attention.definition import Attention, Program, define
 
-__all__ = ["batches", "outputs"]
+__all__ = ["batches", "outputs", "program"]
 
 HEADS, HEAD = 8, 64
 
 
+def program() -> Program:
+    """Eight heads of 64 elements."""
+    return define(Attention(HEADS, HEADS, HEAD, HEAD, HEAD**-0.5))
+
+
 def outputs() -> Tensor:
-    """S[b, h, i, j] = sum over d of Q[b, i, h, d] * K[b, h, d, j] / 8; keys are stored by head and transposed."""
-    b = Dim("b", size("M"))
-    lens = lengths("lens", b)
-    i, j = Dim("i", lens[b]), Dim("j", lens[b])
-    h, d = Dim("h", HEADS), Dim("d", HEAD)
-    Q, K = placeholder("Q", [b, i, h, d]), placeholder("K", [b, h, d, j])
-    return compute("S", [b, h, i, j], total(Q[b, i, h, d] * K[b, h, d, j], over=d) * 0.125)
+    """O[b, i, h, :] = softmax over j of (Q[b, i, h, :] . K[b, j, h, :] / 8) times V[b, j, h, :]."""
+    return program().output
 
 
 def batches(outputs: Sequence[Tensor]) -> list[dict[str, Any]]:

@@ -14,7 +14,8 @@ __all__ = ["batches", "outputs"]
 
 def outputs() -> Tensor:
     """The product of a triangle and a square matrix; the triangle is stored packed."""
-    return RECIPES["trmm"].define()
+    output: Tensor = RECIPES["trmm"].define()
+    return output
 
 
 def batches(outputs: Sequence[Tensor]) -> list[dict[str, Any]]:

@@ -17,7 +17,8 @@ from cora.codegen.cuda.expr import Context, Value, bound, evaluate, find, memory
 from cora.codegen.cuda.launches import AXIS_VARS, Launch
 from cora.codegen.cuda.reduce import emit_thread_reduce
 from cora.codegen.cuda.scope import CudaScope
-from cora.codegen.cuda.vector import VectorCopy, VectorLoop, as_vectors
+from cora.codegen.cuda.tensor_core import emit_warp_product
+from cora.codegen.cuda.vector import LEAST_COPY, VectorCopy, VectorLoop, WideCopy, as_vectors, as_wide_copy
 from cora.codegen.nodes import Tir, TirBuffer, TirStmt, const, int_value
 from cora.codegen.scope import Names
 from cora.errors import InternalError
@@ -27,9 +28,11 @@ from cora.ir.stmt import (
     BLOCK_AXES,
     THREAD_AXES,
     Alloc,
+    AwaitCopies,
     Barrier,
     Block,
     Buffer,
+    CopyAsync,
     For,
     If,
     Let,
@@ -38,6 +41,7 @@ from cora.ir.stmt import (
     Store,
     ThreadReduce,
     Tile,
+    WarpProduct,
     map_stmt,
 )
 from cora.ir.visit import free_vars, substitute, walk
@@ -140,10 +144,19 @@ def _stmt(c: Context, s: Stmt, launch: Launch, axes: dict[LoopKind, Tir]) -> Non
             c.scope.add(block.scope.stmt())
         case For():
             vectors = as_vectors(s, c.definitions)
-            if vectors is None:
-                _loop(c, s, launch, axes)
-            else:
+            copy = as_wide_copy(s, c.definitions)
+            if vectors is not None:
                 _vectors(c, s, vectors, launch, axes)
+            elif copy is not None:
+                _wide_copy(c, s, copy, launch, axes)
+            else:
+                _loop(c, s, launch, axes)
+        case CopyAsync(buffer=buffer, offset=offset, source=source):
+            _copy_async(c, (buffer, offset), (source.buffer, source.offset), 1)
+        case WarpProduct():
+            emit_warp_product(c, s, axes[LoopKind.THREAD_X])
+        case AwaitCopies():
+            c.scope.add(T.Evaluate(T.call_extern("int32", "cora_await_copies")))
         case Barrier():
             c.scope.add(T.Evaluate(T.op.tvm_storage_sync("shared")))
         case ThreadReduce(buffer=buffer):
@@ -198,6 +211,32 @@ def _vectors(c: Context, s: For, vectors: VectorLoop, launch: Launch, axes: dict
     _loop(single, s, launch, axes)
     test = evaluate(c, vectors.whole).tir
     c.scope.add(T.IfThenElse(test, inner.scope.stmt(), single.scope.stmt()))
+
+
+def _wide_copy(c: Context, s: For, copy: WideCopy, launch: Launch, axes: dict[LoopKind, Tir]) -> None:
+    """A copy of all lanes at once where its condition holds for all of them, else lane by lane."""
+    wide = c.child()
+    _copy_async(wide, copy.to, copy.source, copy.lanes)
+    if copy.whole == TRUE:
+        c.scope.add(wide.scope.stmt())
+        return
+    single = c.child()
+    _loop(single, s, launch, axes)
+    test = evaluate(c, copy.whole).tir
+    c.scope.add(T.IfThenElse(test, wide.scope.stmt(), single.scope.stmt()))
+
+
+def _copy_async(c: Context, to: tuple[Buffer, Expr], source: tuple[Buffer, Expr], lanes: int) -> None:
+    def address(buffer: Buffer, offset: Expr) -> Tir:
+        return T.address_of(T.BufferLoad(find(c, buffer), [evaluate(c, offset).tir]))
+
+    size = lanes * dtypes.itemsize(to[0].dtype)
+    if size < LEAST_COPY:  # not by the hardware: at once
+        value = T.BufferLoad(find(c, source[0]), [evaluate(c, source[1]).tir])
+        c.scope.add(T.BufferStore(find(c, to[0]), value, [evaluate(c, to[1]).tir]))
+        return
+    name = f"cora_copy_async_{size}"
+    c.scope.add(T.Evaluate(T.call_extern("int32", name, address(*to), address(*source))))
 
 
 def _lanes_at(c: Context, copy: VectorCopy, lanes: int) -> Tir:

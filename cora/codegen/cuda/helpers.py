@@ -60,6 +60,38 @@ CORA_DEVICE unsigned short cora_to_bfloat16(float x) {
   return x == x ? (bits + ((bits >> 16 & 1) + 0x7fff)) >> 16 : bits >> 16 | 0x40;
 }
 
+// copies to shared memory that go on by themselves, until the thread waits for all of its own
+CORA_DEVICE unsigned cora_shared(void* p) { return (unsigned)__cvta_generic_to_shared(p); }
+CORA_DEVICE void cora_copy_async_4(void* to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(cora_shared(to)), "l"(from) : "memory");
+}
+CORA_DEVICE void cora_copy_async_8(void* to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" :: "r"(cora_shared(to)), "l"(from) : "memory");
+}
+CORA_DEVICE void cora_copy_async_16(void* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(cora_shared(to)), "l"(from) : "memory");
+}
+// four 8 x 8 matrices of 16-bit elements for a warp, lane l gives the address of row l % 8 of matrix l / 8
+CORA_DEVICE void cora_ldmatrix(unsigned* to, unsigned row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(row) : "memory");
+}
+CORA_DEVICE void cora_ldmatrix_trans(unsigned* to, unsigned row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(row) : "memory");
+}
+// c += a b for a warp: 16 x 8 elements, 16 steps
+#define CORA_MMA(name, type)                                                                                         \
+  CORA_DEVICE void cora_mma_##name(float* c, const unsigned* a, const unsigned* b) {                                 \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "  \
+                 "{%8, %9}, {%0, %1, %2, %3};"                                                                       \
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                                    \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                                \
+  }
+CORA_MMA(f16, "f16")
+CORA_MMA(bf16, "bf16")
+CORA_DEVICE void cora_await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 template <class T> CORA_DEVICE T cora_floordiv(T a, T b) {
   if (b == 0) return 0;
   if (b == -1) return (T)(0ull - (unsigned long long)a);

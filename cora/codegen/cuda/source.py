@@ -20,6 +20,9 @@ from cora.codegen.cuda.target import CudaTarget
 from cora.codegen.cuda.uniform import check_uniform
 
 _LOCK: Final = threading.Lock()
+#: Blocks of so many threads are compiled so that two fit on a multiprocessor, one computing while the other waits: for
+#: 128 registers a thread, which the compiler's own choice may exceed.
+_LARGE_BLOCKS: Final = range(192, 257)
 #: Where it is set, TVM prints the source and compiles nothing.
 _PRINT_ONLY: Final = "TVM_COMPILE_FORCE_FALLBACK"
 
@@ -34,7 +37,12 @@ def cuda_source(launches: Sequence[Launch], target: CudaTarget) -> tuple[str, st
     with _printing_only():
         module = tvm.get_global_func("target.build.cuda")(tvm.IRModule(functions), tvm_target)
     tir = "\n\n".join(f.script() for f in functions.values())
-    return HELPERS + str(module.inspect_source("cuda")), tir
+    text = str(module.inspect_source("cuda"))
+    for launch in launches:
+        if launch.threads in _LARGE_BLOCKS:
+            bounds = f"__launch_bounds__({launch.threads}"
+            text = text.replace(f"{bounds}) {launch.name}(", f"{bounds}, 2) {launch.name}(")
+    return HELPERS + text, tir
 
 
 @contextmanager

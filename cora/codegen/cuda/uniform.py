@@ -5,7 +5,19 @@ from __future__ import annotations
 from cora.codegen.cuda.launches import AXIS_VARS, Launch
 from cora.errors import ScheduleError
 from cora.ir.expr import Expr, Read, Var
-from cora.ir.stmt import THREAD_AXES, Barrier, For, If, Let, LoopKind, Stmt, Store, ThreadReduce, map_stmt
+from cora.ir.stmt import (
+    THREAD_AXES,
+    Barrier,
+    For,
+    If,
+    Let,
+    LoopKind,
+    Stmt,
+    Store,
+    ThreadReduce,
+    WarpProduct,
+    map_stmt,
+)
 from cora.ir.visit import free_vars, walk
 from cora.schedule.threads import WARP
 
@@ -38,6 +50,8 @@ class _Check:
                 around |= self._axes(cond)
             case Barrier():
                 self._meet("a barrier", around, block=True)
+            case WarpProduct():
+                self._meet("a product by a warp", around, block=False)
             case ThreadReduce(threads=threads):
                 self._meet(f"a reduction over {threads} threads", around, block=threads > WARP)
 

@@ -15,12 +15,14 @@ from cora.ir import dtypes
 from cora.ir.expr import TRUE, Binary, Const, Expr, Read, Select, Var, conjunction
 from cora.ir.poly import linear_in, polynomial
 from cora.ir.simplify import simplify
-from cora.ir.stmt import Buffer, For, If, LoopKind, Stmt, Store
+from cora.ir.stmt import Buffer, CopyAsync, For, If, LoopKind, Stmt, Store
 from cora.ir.visit import children, free_vars, substitute, transform
 
 #: Bytes of an access, and the types of which TVM prints such accesses.
 _WIDTHS: Final = (8, 16)
 _TYPES: Final = ("float32", "int32", "float64")
+#: Bytes of the smallest copy that goes on by itself.
+LEAST_COPY: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +77,52 @@ def as_vectors(loop: For, definitions: Mapping[Expr, Expr]) -> VectorLoop | None
         return Read(loads[e].local, loop.var) if e in loads else None
 
     out = Buffer(f"{store.buffer.name}_out", store.buffer.dtype, Const(lanes), "local")
-    every = [simplify(substitute(condition, {loop.var: Const(lane)})) for lane in range(lanes)]
     return VectorLoop(
         lanes,
         loop.var,
-        TRUE if condition == TRUE else conjunction(list(dict.fromkeys(every))),
+        _for_all_lanes(condition, loop.var, lanes),
         tuple(loads.values()),
         Store(out, loop.var, transform(store.value, rule)),
         VectorCopy(store.buffer, place, out),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class WideCopy:
+    """`lanes` adjacent elements copied at once, where `whole` holds: a buffer and an offset each."""
+
+    lanes: int
+    whole: Expr
+    to: tuple[Buffer, Expr]
+    source: tuple[Buffer, Expr]
+
+
+def as_wide_copy(loop: For, definitions: Mapping[Expr, Expr]) -> WideCopy | None:
+    """`loop` over the lanes of an asynchronous copy as one copy; None where it cannot be one."""
+    match loop.end, loop.body:
+        case Const(value=int(lanes)), CopyAsync() as copy:
+            condition: Expr = TRUE
+        case Const(value=int(lanes)), If(cond=cond, then=CopyAsync() as copy, other=None):
+            condition = cond
+        case _:
+            return None
+    if loop.kind is not LoopKind.VECTOR:
+        return None
+    if dtypes.itemsize(copy.buffer.dtype) * lanes not in (LEAST_COPY, *_WIDTHS):
+        return None
+    to = _group(copy.offset, loop.var, lanes, definitions)
+    source = _group(copy.source.offset, loop.var, lanes, definitions)
+    if to is None or source is None:
+        return None
+    whole = _for_all_lanes(condition, loop.var, lanes)
+    return WideCopy(lanes, whole, (copy.buffer, to), (copy.source.buffer, source))
+
+
+def _for_all_lanes(condition: Expr, var: Var, lanes: int) -> Expr:
+    if condition == TRUE:
+        return TRUE
+    every = [simplify(substitute(condition, {var: Const(lane)})) for lane in range(lanes)]
+    return conjunction(list(dict.fromkeys(every)))
 
 
 def _always(e: Expr) -> Iterator[Read]:
@@ -103,6 +142,11 @@ def _aligned(
     """The offset of lane 0, if the lanes are adjacent and begin at a multiple of their number; None otherwise."""
     if buffer.dtype not in _TYPES or dtypes.itemsize(buffer.dtype) * lanes not in _WIDTHS:
         return None
+    return _group(offset, var, lanes, definitions)
+
+
+def _group(offset: Expr, var: Var, lanes: int, definitions: Mapping[Expr, Expr]) -> Expr | None:
+    """The offset of lane 0, if the lanes are adjacent and begin at a multiple of their number; None otherwise."""
     split = linear_in(offset, var)
     if split is None or split[0] != 1 or var in free_vars(split[1]):
         return None

@@ -53,12 +53,14 @@ inline unsigned __float_as_uint(float x) { return unsigned(emulator::bits_of(x))
 inline float ptx_max_nan(float a, float b) { return a != a || b != b ? CUDART_NAN_F : a > b ? a : b; }
 inline float ptx_min_nan(float a, float b) { return a != a || b != b ? CUDART_NAN_F : a < b ? a : b; }
 
-// vectors, aligned as on the device so that unaligned accesses fault where the compiler uses aligned instructions
-struct alignas(8) float2 { float x, y; };
-struct alignas(16) float4 { float x, y, z, w; };
-struct alignas(8) int2 { int x, y; };
-struct alignas(16) int4 { int x, y, z, w; };
-struct alignas(16) double2 { double x, y; };
+inline void ptx_copy_async(void* to, const void* from, int bytes) { emulator::copy_async(to, from, size_t(bytes)); }
+inline void ptx_await_copies() { emulator::finish_copies(); }
+// addresses in shared memory have 32 bits
+inline size_t __cvta_generic_to_shared(const void* p) {
+  if ((const char*)p < __start_emulated_shared || (const char*)p >= __stop_emulated_shared)
+    emulator::fail("the address of what is not in shared memory as one of shared memory");
+  return size_t((const char*)p - __start_emulated_shared);
+}
 
 // conversions of PTX between float and the bits of a half
 inline float ptx_from_half(unsigned short bits) {
@@ -72,6 +74,65 @@ inline unsigned short ptx_to_half(float x) {
   memcpy(&bits, &half, sizeof bits);
   return bits;
 }
+
+// tensor cores: what each lane of the warp gives is seen by all of them
+namespace emulator {
+struct Given {
+  const void* row;
+  unsigned a[4], b[2];
+};
+inline Given given[MAX_THREADS];
+inline Given* of_warp() { return given + number(current) / 32 * 32; }
+inline unsigned half_at(const void* row, int column) {
+  unsigned short bits;
+  memcpy(&bits, (const char*)row + 2 * column, sizeof bits);
+  return bits;
+}
+inline float bfloat(unsigned short bits) { return from_bits<float>(uint32_t(bits) << 16); }
+inline float half(unsigned short bits) { return ptx_from_half(bits); }
+
+template <class Float> void mma(float* c, const unsigned* a, const unsigned* b, Float value) {
+  Given* warp = of_warp();
+  memcpy(warp[lane()].a, a, sizeof warp->a);
+  memcpy(warp[lane()].b, b, sizeof warp->b);
+  __syncwarp();
+  for (int i = 0; i < 4; i++) {
+    int row = lane() / 4 + 8 * (i / 2), column = lane() % 4 * 2 + i % 2;
+    for (int k = 0; k < 16; k++) {
+      unsigned x = warp[row % 8 * 4 + k % 8 / 2].a[row / 8 + 2 * (k / 8)] >> (k % 2 * 16);
+      unsigned y = warp[column * 4 + k % 8 / 2].b[k / 8] >> (k % 2 * 16);
+      c[i] += value((unsigned short)x) * value((unsigned short)y);
+    }
+  }
+  __syncwarp();
+}
+}  // namespace emulator
+
+inline void ptx_ldmatrix(unsigned* to, unsigned address, bool transposed) {
+  const char* row = __start_emulated_shared + address;
+  if ((uint64_t)row % 16) emulator::fail("a row of ldmatrix that is not aligned");
+  emulator::Given* warp = emulator::of_warp();
+  int lane = emulator::lane(), outer = lane / 4, inner = lane % 4 * 2;
+  warp[lane].row = row;
+  __syncwarp();
+  for (int m = 0; m < 4; m++) {
+    unsigned low = transposed ? emulator::half_at(warp[8 * m + inner].row, outer)
+                              : emulator::half_at(warp[8 * m + outer].row, inner);
+    unsigned high = transposed ? emulator::half_at(warp[8 * m + inner + 1].row, outer)
+                               : emulator::half_at(warp[8 * m + outer].row, inner + 1);
+    to[m] = low | high << 16;
+  }
+  __syncwarp();
+}
+inline void ptx_mma_f16(float* c, const unsigned* a, const unsigned* b) { emulator::mma(c, a, b, emulator::half); }
+inline void ptx_mma_bf16(float* c, const unsigned* a, const unsigned* b) { emulator::mma(c, a, b, emulator::bfloat); }
+
+// vectors, aligned as on the device so that unaligned accesses fault where the compiler uses aligned instructions
+struct alignas(8) float2 { float x, y; };
+struct alignas(16) float4 { float x, y, z, w; };
+struct alignas(8) int2 { int x, y; };
+struct alignas(16) int4 { int x, y, z, w; };
+struct alignas(16) double2 { double x, y; };
 
 // "static alignas(16) float x[1]" is valid for CUDA's compiler, not for this one
 #define alignas(n) __attribute__((aligned(n)))

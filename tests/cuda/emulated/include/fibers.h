@@ -39,6 +39,12 @@ struct Launch {
 enum State : uint8_t { READY, AT_BARRIER, AT_WARP, DONE };
 enum Operation : uint8_t { SHUFFLE, VOTE, MEET };
 
+struct Copy {
+  void* to;
+  const void* from;
+  size_t bytes;
+};
+
 struct Fiber {
   void* stack_pointer;
   char* stack;
@@ -49,6 +55,7 @@ struct Fiber {
   uint32_t mask;
   uint64_t given, taken;
   uint8_t source;
+  std::vector<Copy> copies;  // asynchronous ones that it has not waited for
 };
 
 constexpr size_t STACK_BYTES = 64 * 1024;
@@ -60,6 +67,7 @@ static void* scheduler_stack;
 static unsigned count, alive, at_barrier;
 static std::vector<uint32_t> live_lanes, waiting_lanes;  // of each warp
 static char message[256];
+static int order;
 static void (*thread_body)(void*);
 static void* thread_argument;
 
@@ -173,10 +181,26 @@ template <class T> T from_bits(uint64_t bits) {
   return value;
 }
 
+// asynchronous copies: the hardware may make them at once, or as late as the thread waits for them
+
+inline void finish_copies() {
+  for (const Copy& copy : current->copies) memcpy(copy.to, copy.from, copy.bytes);
+  current->copies.clear();
+}
+
+inline void copy_async(void* to, const void* from, size_t bytes) {
+  if ((uint64_t)to % bytes || (uint64_t)from % bytes) fail("an asynchronous copy that is not aligned");
+  char first = *(const char*)from, last = ((const char*)from)[bytes - 1];  // a wrong address shows here
+  __asm__ volatile("" ::"r"(first), "r"(last));
+  current->copies.push_back({to, from, bytes});
+  if (order % 2) finish_copies();
+}
+
 // blocks
 
 inline void thread_start() {
   thread_body(thread_argument);
+  if (!current->copies.empty()) fail("an asynchronous copy that its thread does not wait for");
   current->state = DONE;
   --alive;
   live_lanes[number(current) / 32] &= ~(1u << number(current) % 32);
@@ -198,6 +222,7 @@ inline void prepare_block(const Launch& launch) {
     for (int k = 3; k <= 8; k++) top[-k] = nullptr;
     fiber.stack_pointer = top - 8;
     fiber.state = READY;
+    fiber.copies.clear();
     fiber.index = {i % launch.block[0], i / launch.block[0] % launch.block[1],
                    i / (launch.block[0] * launch.block[1])};
   }
@@ -279,6 +304,7 @@ inline void prepare_fibers(unsigned threads) {
 
 inline const char* run_grid(const Launch& launch) {
   message[0] = 0;
+  order = launch.order;
   unsigned threads = launch.block[0] * launch.block[1] * launch.block[2];
   if (!threads || threads > MAX_THREADS) return "a block must have 1 to 1024 threads";
   prepare_fibers(threads);

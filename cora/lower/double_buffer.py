@@ -1,0 +1,192 @@
+"""Loops that stage shared memory, run so that the next iteration's is filled while one computes.
+
+    for k: barrier; stage(k); barrier; use(k)
+    =>  stage(first);  for k: await copies; barrier; stage(k + 1), into the other half; use(k)
+
+One barrier an iteration does both: it shows to all threads what has been copied for this iteration, and tells that all
+have used what the next copies overwrite.
+
+Ordering restriction: after hoist, so that what is hoisted to the loop is at hand for both parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from cora.errors import ScheduleError
+from cora.ir.expr import ONE, Const, Expr, Read, binary
+from cora.ir.simplify import simplify
+from cora.ir.stmt import (
+    Alloc,
+    AwaitCopies,
+    Barrier,
+    Block,
+    Buffer,
+    CopyAsync,
+    For,
+    If,
+    Let,
+    LoopKind,
+    Operand,
+    Stmt,
+    Store,
+    WarpProduct,
+    block,
+    map_stmt,
+)
+from cora.ir.visit import free_vars, substitute, transform, walk
+
+
+def double_buffer(s: Stmt) -> Stmt:
+    """`s` with every pipelined loop overlapped. Raises ScheduleError for a loop whose stages wait for one another."""
+    doubled: dict[Buffer, Buffer] = {}
+    _find(s, doubled)
+    return _rewrite(s, doubled, None) if doubled else s
+
+
+def _find(s: Stmt, doubled: dict[Buffer, Buffer]) -> None:
+    """Note the shared buffers that pipelined loops fill, and what takes the place of each."""
+    if isinstance(s, For) and s.kind is LoopKind.PIPELINE:
+        _, stage, _ = _parts(s)
+        for old in _filled(stage):
+            assert isinstance(old.size, Const)
+            doubled[old] = Buffer(old.name, old.dtype, Const(2 * int(old.size.value)), "shared")
+
+    def visit(inner: Stmt) -> Stmt:
+        _find(inner, doubled)
+        return inner
+
+    map_stmt(s, visit, lambda e: e)
+
+
+def _parts(loop: For) -> tuple[list[Let], Stmt, Stmt]:
+    """What is bound in an iteration; what it stages; what it does with that."""
+    lets: list[Let] = []
+    body = loop.body
+    while isinstance(body, Let):
+        lets.append(body)
+        body = body.body
+    where = f"pipeline: loop '{loop.var}'"
+    stmts: list[Stmt] = list(body.stmts) if isinstance(body, Block) else [body]
+    if stmts and isinstance(stmts[0], Barrier):
+        stmts = stmts[1:]
+    at = next((n for n, stmt in enumerate(stmts) if isinstance(stmt, Barrier)), None)
+    if not at:
+        raise ScheduleError(f"{where}: nothing is staged there that the threads of a block share")
+    stage, use = block(stmts[:at]), block(stmts[at + 1 :])
+    if _waits(stage) or _waits(use):
+        raise ScheduleError(
+            f"{where}: a stage waits for another stage, or for other threads; stage them at other loops"
+        )
+    return lets, stage, use
+
+
+def _waits(s: Stmt) -> bool:
+    found = isinstance(s, Barrier)
+
+    def visit(inner: Stmt) -> Stmt:
+        nonlocal found
+        found = found or _waits(inner)
+        return inner
+
+    map_stmt(s, visit, lambda e: e)
+    return found
+
+
+def _filled(s: Stmt) -> list[Buffer]:
+    found: dict[Buffer, None] = {}
+
+    def visit(inner: Stmt) -> Stmt:
+        if isinstance(inner, Store) and inner.buffer.scope == "shared":
+            found.setdefault(inner.buffer)
+        return map_stmt(inner, visit, lambda e: e)
+
+    visit(s)
+    return list(found)
+
+
+def _rewrite(s: Stmt, doubled: Mapping[Buffer, Buffer], half: Expr | None) -> Stmt:
+    """`s` with the doubled buffers in place of the old ones; half: which half is meant (None: the first)."""
+
+    def place(buffer: Buffer, offset: Expr) -> Expr:
+        if half is None:
+            return offset
+        assert isinstance(buffer.size, Const)
+        return simplify(offset + half * int(buffer.size.value))
+
+    def rule(e: Expr) -> Expr | None:
+        if isinstance(e, Read) and e.buffer in doubled:
+            return Read(doubled[e.buffer], place(e.buffer, transform(e.offset, rule)))
+        return None
+
+    def operand(o: Operand) -> Operand:
+        if o.buffer not in doubled:
+            return o
+        return replace(o, buffer=doubled[o.buffer], offset=place(o.buffer, o.offset))
+
+    if isinstance(s, For) and s.kind is LoopKind.PIPELINE:
+        return _overlapped(s, doubled)
+    mapped = map_stmt(s, lambda inner: _rewrite(inner, doubled, half), lambda e: transform(e, rule))
+    match mapped:
+        case Alloc(buffer=buffer, body=body) if buffer in doubled:
+            return Alloc(doubled[buffer], body)
+        case Store(buffer=buffer, offset=offset, value=value) if buffer in doubled:
+            return Store(doubled[buffer], place(buffer, offset), value)
+        case WarpProduct(a=a, b=b):
+            return replace(mapped, a=operand(a), b=operand(b))
+    return mapped
+
+
+def _overlapped(loop: For, doubled: Mapping[Buffer, Buffer]) -> Stmt:
+    lets, stage, use = _parts(loop)
+    half = binary("mod", loop.var, Const(2))
+    stage = _asynchronous(_rewrite(_inside(lets, stage), doubled, half))
+    use = _inside(lets, _rewrite(use, doubled, half))
+
+    def at(iteration: Expr) -> Stmt:
+        return _substituted(stage, {loop.var: iteration})
+
+    following = simplify(loop.var + ONE)
+    body = block([AwaitCopies(), Barrier(), If(binary("lt", following, loop.end), at(following)), use])
+    first = If(binary("lt", loop.begin, loop.end), at(loop.begin))
+    return block([Barrier(), first, For(loop.var, loop.begin, loop.end, LoopKind.SERIAL, body)])
+
+
+def _inside(lets: list[Let], s: Stmt) -> Stmt:
+    """`s` inside those of the bindings that it needs."""
+    for let in reversed(lets):
+        if let.var in _variables(s):
+            s = Let(let.var, let.value, s)
+    return s
+
+
+def _variables(s: Stmt) -> frozenset[Expr]:
+    found: set[Expr] = set()
+
+    def expr(e: Expr) -> Expr:
+        found.update(free_vars(e))
+        return e
+
+    def visit(inner: Stmt) -> Stmt:
+        return map_stmt(inner, visit, expr)
+
+    visit(s)
+    return frozenset(found)
+
+
+def _substituted(s: Stmt, values: Mapping[Expr, Expr]) -> Stmt:
+    return map_stmt(s, lambda inner: _substituted(inner, values), lambda e: simplify(substitute(e, values)))
+
+
+def _asynchronous(s: Stmt) -> Stmt:
+    """`s` with every plain copy of an element to shared memory made asynchronous."""
+    match s:
+        case Store(buffer=buffer, offset=offset, value=Read(buffer=source) as value) if (
+            buffer.scope == "shared"
+            and source.scope not in ("shared", "local", "table")
+            and source.dtype == buffer.dtype
+            and not any(isinstance(n, Read) and n.buffer.scope != "table" for n in walk(value.offset))
+        ):
+            return CopyAsync(buffer, offset, value)
+    return map_stmt(s, _asynchronous, lambda e: e)

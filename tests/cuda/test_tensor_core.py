@@ -1,0 +1,93 @@
+"""Products by tensor cores: shapes of a warp's tile, both orders of the second operand, and what is refused."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import cora
+from tests.cuda.built import Built
+from tests.operators.harness import Batch, Case, check, work_of
+
+batch = cora.Dim("batch", cora.size("M"))
+pos = cora.Dim("pos", cora.lengths("lens", batch)[batch])
+BATCHES = tuple(Batch({"lens": n}, {"M": len(n)}) for n in ((), (0,), (0, 3, 0, 0), (1, 31, 32, 33), (70,)))
+
+
+def product(columns: int, depth: int, *, turned: bool, dtype: str = "float16") -> cora.Tensor:
+    """Tokens times a matrix, or, turned, times the transpose of one."""
+    n, k = cora.Dim("n", columns), cora.Dim("k", depth)
+    X = cora.placeholder("X", [batch, pos, k], dtype=dtype)
+    W = cora.placeholder("W", [n, k] if turned else [k, n], dtype=dtype)
+    value = X[batch, pos, k] * (W[n, k] if turned else W[k, n])
+    return cora.compute("C", [batch, pos, n], cora.sum(value, over=k) * 2)
+
+
+def tiled(C: cora.Tensor, rows: int, columns: int, depth: int, pad: int = 8) -> cora.Schedule:
+    """A tile of two warps side by side, `rows` x `columns` each."""
+    s = cora.schedule(C).fuse(C, batch, pos, name="token").split(C, "token", rows, names=("it", "row"))
+    s = s.split(C, "n", 2 * columns, names=("jt", "two")).split(C, "two", columns, names=("warp", "column"))
+    s = s.split(C, "k", depth, names=("ko", "ki")).reorder(C, "it", "jt", "ko", "warp", "row", "column", "ki")
+    s = s.cache_read(C, "X", "ko", name="Xs").cache_read(C, "W", "ko", name="Ws")
+    s = s.tensor_core(C, "row", "column", "ki")
+    for stage in ("Xs", "Ws"):
+        inner = s.nest(stage).leaves[-1].name
+        s = s.pad_dim(stage, inner, pad) if pad > 1 else s
+        s = s.split(stage, inner, 32, names=("turn", "x")).bind(stage, "x", "threadIdx.x")
+        outer = s.nest(stage).leaves[0].name
+        s = s.split(stage, outer, 2, names=("rows", "y")).bind(stage, "y", "threadIdx.y")
+    return s.bind(C, "warp", "threadIdx.y").bind(C, "it", "blockIdx.x").bind(C, "jt", "blockIdx.y")
+
+
+@pytest.mark.parametrize(
+    ("columns", "shape", "turned", "dtype", "ahead"),
+    [
+        (48, (32, 24, 16), False, "float16", False),
+        (32, (16, 8, 32), False, "bfloat16", True),
+        (48, (16, 24, 32), True, "float16", True),
+        (16, (32, 8, 16), True, "bfloat16", False),
+    ],
+)
+def test_products(
+    columns: int, shape: tuple[int, int, int], turned: bool, dtype: str, ahead: bool, built: Built, order: int
+) -> None:
+    C = product(columns, 64, turned=turned, dtype=dtype)
+
+    def schedule(_: cora.Schedule) -> cora.Schedule:
+        s = tiled(C, *shape)
+        return s.pipeline(C, "ko") if ahead else s
+
+    case = Case(f"tensor_core_{columns}_{turned}_{dtype}", (C,), BATCHES, {"warps": schedule}, ulps=8)
+    kernel = built.get(case, "warps")
+    assert re.search(r"cora_mma_b?f16\(\(", kernel.source())
+    for number in range(len(case.batches)):
+        check(case, kernel, work_of(case, number))
+
+
+def test_what_is_refused() -> None:
+    C = product(48, 64, turned=False)
+    plain = cora.schedule(C).split(C, pos, 16, names=("it", "row")).split(C, "n", 24, names=("jt", "column"))
+    plain = plain.reorder(C, "it", "jt", "row", "column", "k")
+    for make, reason in (
+        (lambda: plain.tensor_core(C, "column", "row", "k"), "expected the three innermost, in this order"),
+        (lambda: plain.tensor_core(C, "jt", "row", "column"), "expected the three innermost"),
+        (
+            lambda: plain.split(C, "row", 8).tensor_core(C, "row_i", "column", "k"),
+            "the extent of 'row_i' must be",
+        ),
+        (
+            lambda: cora.build(plain.tensor_core(C, "row", "column", "k"), "cuda"),
+            r"in shared memory \(cache_read\)",
+        ),
+        (lambda: build(tiled(C, 32, 24, 16, pad=20)), "rows of 'Xs' must begin at multiples of 8 elements"),
+        (lambda: build(tiled(product(48, 40, turned=False), 32, 24, 16)), "every step of the sum must exist"),
+        (lambda: build(tiled(product(48, 64, turned=False, dtype="float32"), 32, 24, 16)), "'Xs' is float32"),
+        (lambda: cora.build(tiled(C, 32, 24, 16)), "which is for target 'cuda'"),
+    ):
+        with pytest.raises(cora.ScheduleError, match=reason):
+            make()
+
+
+def build(s: cora.Schedule) -> cora.Kernel:
+    return cora.build(s, "cuda", cora.Settings(cache=False))
