@@ -53,13 +53,14 @@ class Buffer(Node):
 
     input, output: a tensor's values; table: an auxiliary array of the prelude; workspace: an intermediate tensor
     owned by the plan; local: registers or stack of one iteration, of constant size; shared: of one block of threads,
-    of constant size.
+    of constant size. multiple: what divides every entry of a table.
     """
 
     name: str
     dtype: str
     size: Expr
     scope: Scope
+    multiple: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
