@@ -189,7 +189,7 @@ class TestLoad:
             cora.load(exported)
 
     def test_another_version(self, exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("cora.runtime.code._own_version", lambda: b"9.9")
+        monkeypatch.setattr("cora.runtime.code.own_version", lambda: b"9.9")
         with refused(r"was exported by cora .*; this is 9.9: export the kernel again"):
             cora.load(exported)
 

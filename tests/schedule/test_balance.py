@@ -27,6 +27,11 @@ from tests.schedule.test_stages import HOSTILE, SETTINGS, A, B, M, P, S, T, X, b
         .parallel(B, "batch_o", balance="count")
         .remap(B, "batch_i", table="p"),
         cora.schedule(B).peel(B, batch, last=1).remap(B, batch, "descending"),
+        cora.schedule(B).remap(B, i, "reversed").parallel(B, batch),
+        cora.schedule(B)
+        .split(B, i, 4, tail="anchored")
+        .remap(B, "i_o", "reversed")
+        .remap(B, batch, "reversed"),
     ],
     ids=lambda s: "-".join(type(step).__name__ for step in s.steps),
 )

@@ -42,7 +42,8 @@ from cora.ir.stmt import (
     ThreadReduce,
     Tile,
     WarpProduct,
-    map_stmt,
+    expressions,
+    statements,
 )
 from cora.ir.visit import free_vars, substitute, walk
 
@@ -261,21 +262,8 @@ def _unrolled(s: For) -> bool:
 
 
 def _indexes_local(body: Stmt, loop: For) -> bool:
-    found = False
-
-    def expr(e: Expr) -> Expr:
-        nonlocal found
-        found = found or any(
-            isinstance(n, Read) and n.buffer.scope == "local" and loop.var in free_vars(n.offset)
-            for n in walk(e)
-        )
-        return e
-
-    def stmt(s: Stmt) -> Stmt:
-        nonlocal found
-        if isinstance(s, Store) and s.buffer.scope == "local":
-            found = found or loop.var in free_vars(s.offset)
-        return map_stmt(s, stmt, expr)
-
-    stmt(body)
-    return found
+    accesses: list[Read | Store] = []
+    for part in statements(body):
+        accesses += [part] if isinstance(part, Store) else []
+        accesses += [n for e in expressions(part) for n in walk(e) if isinstance(n, Read)]
+    return any(a.buffer.scope == "local" and loop.var in free_vars(a.offset) for a in accesses)
