@@ -13,7 +13,7 @@ from cora.ir.expr import Access, Call, Dim, Expr
 from cora.ir.simplify import Simplifier
 from cora.ir.tensor import Tensor
 from cora.ir.ufun import FusedInner, FusedOuter, Scan, UFun, fusion_maps
-from cora.ir.visit import substitute
+from cora.ir.visit import free_dims, substitute
 from cora.schedule.nest import LoopNest
 
 
@@ -33,14 +33,19 @@ class FusedRows:
 def fused_rows(nest: LoopNest, reads: Sequence[Access]) -> FusedRows | None:
     """The two dims of a tensor through which one fused loop of its reader runs, in all its reads; None: there are none.
 
-    Only where the outer of them depends on no loop around the two.
+    Only where the outer of them depends on no loop around the two, and no later dim of the tensor on the two.
     """
     simplifier = Simplifier({leaf.var: leaf.extent for leaf in nest.scope})
     found: set[FusedRows | None] = set()
     for read in reads:
         values = [simplifier(substitute(index, nest.values)) for index in read.indices]
         found.add(next((f for k in range(len(values) - 1) if (f := _pair(k, values)) is not None), None))
-    return found.pop() if len(found) == 1 else None
+    (rows,) = found if len(found) == 1 else (None,)
+    if rows is None:
+        return None
+    dims = reads[0].tensor.dims
+    joined = set(dims[rows.place : rows.place + 2])
+    return None if any(free_dims(d.extent) & joined for d in dims[rows.place + 2 :]) else rows
 
 
 def _pair(k: int, values: Sequence[Expr]) -> FusedRows | None:

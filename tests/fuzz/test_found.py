@@ -273,3 +273,11 @@ def test_reorder_of_accumulators_that_live_in_a_loop() -> None:
         cora.ScheduleError, match="outside continue what is stored, so the element must have one"
     ):
         s.reorder("T", "p", "b")
+
+
+def test_cache_read_of_rows_whose_fused_dims_have_dims_inside() -> None:
+    inner = cora.Dim("inner", cora.lengths("N", b, p)[b, p])
+    Y = cora.placeholder("Y", [b, p, inner])
+    T = cora.compute("T", [b, p], cora.sum(Y[b, p, inner], over=inner))
+    s = cora.schedule(T).fuse(T, b, p, name="f").cache_read("T", "Y", "f", name="copy")
+    check(s, [{"M": 2, "L": [2, 1], "N": [3, 0, 2]}])
