@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import cora
 from cora.kernels import RECIPES
 from cora.kernels.attention.cuda import ROWS
+from cora.kernels.gemm import Storage
 
 HEADS = 8
 HEAD_SIZE = 64
@@ -73,9 +75,16 @@ def triangle_times_vector() -> Program:
     return Program("trmv", (Y,))
 
 
-def recipe(name: str, variant: str | None = None, **definition: Any) -> Program:
-    """A kernel of the library."""
-    made = RECIPES[name].schedule(RECIPES[name].define(**definition), target="cuda", variant=variant)
+def recipe(
+    name: str,
+    variant: str | None = None,
+    schedule: Mapping[str, Any] = MappingProxyType({}),
+    **definition: Any,
+) -> Program:
+    """A kernel of the library; `schedule` are choices of its schedule."""
+    made = RECIPES[name].schedule(
+        RECIPES[name].define(**definition), target="cuda", variant=variant, **schedule
+    )
     return Program(name, made.outputs, made)
 
 
@@ -103,5 +112,6 @@ PROGRAMS: Mapping[str, Callable[[], Program]] = {
         "linear", "tensor_cores", features_in=WIDTH, features_out=WIDTH, bias=True, dtype="float16"
     ),
     "vgemm": lambda: recipe("vgemm"),
+    "vgemm_padded": lambda: recipe("vgemm", schedule={"storage": Storage(multiple=4)}),
     "attention": attention,
 }

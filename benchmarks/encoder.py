@@ -54,9 +54,9 @@ def run(options: Options, console: Console) -> bool:
         right = right and not wrong
         console.print(f"{case.label}: done", style="dim")
     _, csv_path = write_results(options.out, found)
-    picture = by_case(
-        csv_path, csv_path.with_suffix(".png"), metric="layer_over_cora", ylabel="time over cora"
-    )
+    compared = any(r.metric == "layer_over_cora" for r in found)
+    metric, ylabel = ("layer_over_cora", "time over cora") if compared else ("layer", "ms")
+    picture = by_case(csv_path, csv_path.with_suffix(".png"), metric=metric, ylabel=ylabel)
     _show(found, peak, options, console)
     console.print(f"wrote {csv_path} and {picture}")
     return right

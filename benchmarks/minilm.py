@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.resources import files
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,7 @@ def installed() -> bool:
 
 def stored() -> SentenceEncoder:
     """The model with its own weights."""
-    spec = find_spec(PACKAGE)
-    assert spec is not None
-    assert spec.origin is not None
-    path = Path(spec.origin).parent / "model" / "model.safetensors"
+    path = str(files(PACKAGE) / "model" / "model.safetensors")
     tensors: Mapping[str, npt.NDArray[Any]] = import_module("safetensors.numpy").load_file(path)
     return SentenceEncoder.from_bert(tensors, heads=CONFIG.heads, epsilon=CONFIG.epsilon)
 

@@ -155,7 +155,7 @@ def by_case(csv_path: str | Path, png_path: str | Path, *, metric: str, ylabel: 
         own = [(x, value[(*b, variant)]) for x, b in enumerate(batches) if (*b, variant) in value]
         places = [x + (number - (len(variants) - 1) / 2) * width for x, _ in own]
         colour = COLOURS[number % len(COLOURS)]
-        hatch = "//" if number >= len(COLOURS) else ""
+        hatch = ("", "//", "..")[number // len(COLOURS) % 3]
         axes.bar(places, [height for _, height in own], width, label=variant, color=colour, hatch=hatch)
     axes.axhline(1.0, color="black", linewidth=1)
     axes.set_xticks(range(len(batches)), [f"{name}\n{size}" for name, size in batches], fontsize=8)

@@ -5,6 +5,7 @@ maximum and sum by shuffles, and keep both in registers. Building needs the extr
 """
 
 import cora
+from cora.kernels import RECIPES
 
 batch = cora.Dim("batch", cora.size("M"))
 lens = cora.lengths("lens", batch)
@@ -28,6 +29,14 @@ try:
             print(taken)
 except cora.UnsupportedError as error:  # the compiler is not installed
     raise SystemExit(str(error)) from None
+
+# A kernel of the library: a linear layer on all tokens of a batch, by tensor cores.
+layer = RECIPES["linear"].build(
+    target="cuda",
+    variant="tensor_cores",
+    definition={"features_in": 512, "features_out": 512, "dtype": "bfloat16"},
+)
+print(layer.resources[0])
 
 print(kernel.ir("lowered"))
 source = kernel.source()

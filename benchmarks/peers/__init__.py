@@ -1,6 +1,7 @@
 """Libraries that kernels are compared with, in the same process; those that are not installed are left out.
 
-They come with `pip install cora-ragged[peers]`: MKL and OpenBLAS by ctypes, PyTorch, SciPy's sparse matrices.
+They come with `pip install cora-ragged[peers]`: MKL and OpenBLAS by ctypes, PyTorch, SciPy's sparse matrices; for
+sentence encoders ONNX Runtime and CTranslate2.
 """
 
 from __future__ import annotations

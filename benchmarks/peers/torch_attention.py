@@ -5,14 +5,14 @@ As in `torch_encoder`, data is prepared beforehand and only the computation is t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.peers.torch_encoder import MICRO_BATCHES, Way, installed
+from benchmarks.peers.torch_encoder import MICRO_BATCHES, Way, inferring, installed
 
 Array = npt.NDArray[np.float32]
 Lengths = npt.NDArray[np.int32]
@@ -57,15 +57,15 @@ def sdpa_ways(
         return torch.cat([r.transpose(0, 1) for r in results])
 
     return {
-        "torch padded": _way(
+        "torch padded": inferring(
             torch,
             lambda: attend(*padded, attn_mask=mask),
             lambda y: torch.cat([row.transpose(0, 1)[:n] for row, n in zip(y, sizes, strict=True)]),
         ),
-        "torch by sequence": _way(
+        "torch by sequence": inferring(
             torch, lambda: [attend(*three, is_causal=causal) for three in zip(*parts, strict=True)], packed
         ),
-        "torch products": _way(torch, products, packed),
+        "torch products": inferring(torch, products, packed),
     }
 
 
@@ -108,7 +108,7 @@ def mha_ways(
             }
             return torch.cat([by_number[n] for n in range(len(parts))])
 
-        return _way(torch, lambda: [module(*batch) for batch in batches], packed)
+        return inferring(torch, lambda: [module(*batch) for batch in batches], packed)
 
     tokens = torch.from_numpy(x)
 
@@ -125,20 +125,10 @@ def mha_ways(
     order = sorted(range(len(parts)), key=lambda n: sizes[n])
     found = {
         "torch padded": grouped([list(range(len(parts)))]),
-        "torch by sequence": _way(torch, by_sequence, lambda y: y),
+        "torch by sequence": inferring(torch, by_sequence, lambda y: y),
     }
     for size in MICRO_BATCHES:
         if size < len(parts):
             groups = [order[at : at + size] for at in range(0, len(order), size)]
             found[f"torch micro-batches of {size}"] = grouped(groups)
     return found
-
-
-def _way(torch: Any, compute: Callable[[], Any], packed: Callable[[Any], Any]) -> Way:
-    last: list[Any] = [None]
-
-    def call() -> None:
-        with torch.inference_mode():
-            last[0] = compute()
-
-    return Way(call, lambda: np.asarray(packed(last[0]).numpy()))

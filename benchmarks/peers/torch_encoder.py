@@ -121,7 +121,8 @@ def ways(
     return found
 
 
-def _way(torch: Any, compute: Callable[[], Any], packed: Callable[[Any], Any]) -> Way:
+def inferring(torch: Any, compute: Callable[[], Any], packed: Callable[[Any], Any]) -> Way:
+    """The way that runs `compute` without gradients; `packed` makes what it gave the tokens of the batch."""
     last: list[Any] = [None]
 
     def call() -> None:
@@ -141,13 +142,13 @@ def _pad(torch: Any, parts: Sequence[Any]) -> tuple[Any, Any]:
 def _padded(torch: Any, module: Any, parts: Sequence[Any]) -> Way:
     """The layer's fast path with a padding mask."""
     padded, mask = _pad(torch, parts)
-    return _way(torch, lambda: module(padded, src_key_padding_mask=mask), lambda y: y[~mask])
+    return inferring(torch, lambda: module(padded, src_key_padding_mask=mask), lambda y: y[~mask])
 
 
 def _nested(torch: Any, module: Any, parts: Sequence[Any]) -> Way:
     """The layer's fast path on a nested tensor."""
     nested = torch.nested.nested_tensor(list(parts))
-    return _way(torch, lambda: module(nested), lambda y: torch.cat(y.unbind()))
+    return inferring(torch, lambda: module(nested), lambda y: torch.cat(y.unbind()))
 
 
 def _micro(torch: Any, module: Any, parts: Sequence[Any], size: int) -> Way:
@@ -171,7 +172,7 @@ def _micro(torch: Any, module: Any, parts: Sequence[Any], size: int) -> Way:
         }
         return torch.cat([by_number[n] for n in range(len(parts))])
 
-    return _way(torch, compute, packed)
+    return inferring(torch, compute, packed)
 
 
 class _Linear:
@@ -234,4 +235,4 @@ def _packed(
         first = module.norm1(products.out(mixed.view(len(x), config.hidden), tokens))
         return module.norm2(products.outer(products.inner(first), first))
 
-    return _way(torch, compute, lambda y: y)
+    return inferring(torch, compute, lambda y: y)

@@ -126,6 +126,8 @@ def multiple_of(e: Expr) -> int:
                         offset.definition, Scan
                     )  # row starts and f are multiples: so is their difference
                     factor *= gcd(multiple_of(offset.definition.body), multiple_of(f))
+                case Read(buffer=buffer) | Cast(a=Read(buffer=buffer)) if buffer.scope == "table":
+                    factor *= buffer.multiple
                 case Binary(op="min" | "max", a=a, b=b):
                     factor *= gcd(multiple_of(a), multiple_of(b))
                 case Select(then=a, other=b):

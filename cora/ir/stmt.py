@@ -15,7 +15,7 @@ loop bound to a GPU's axis run at once, one per block or thread; threads wait fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, TypeAlias
@@ -53,13 +53,14 @@ class Buffer(Node):
 
     input, output: a tensor's values; table: an auxiliary array of the prelude; workspace: an intermediate tensor
     owned by the plan; local: registers or stack of one iteration, of constant size; shared: of one block of threads,
-    of constant size.
+    of constant size. multiple: what divides every entry of a table.
     """
 
     name: str
     dtype: str
     size: Expr
     scope: Scope
+    multiple: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -341,6 +342,32 @@ def map_stmt(s: Stmt, on_stmt: Callable[[Stmt], Stmt], on_expr: Callable[[Expr],
                 s.by,
                 None if s.fill is None else Fill(_map_operand(s.fill.source, on_expr), on_expr(s.fill.when)),
             )
+
+
+def statements(s: Stmt) -> Iterator[Stmt]:
+    """`s` and every statement in it, outermost first."""
+    yield s
+    inner: list[Stmt] = []
+
+    def note(part: Stmt) -> Stmt:
+        inner.append(part)
+        return part
+
+    map_stmt(s, note, lambda e: e)
+    for part in inner:
+        yield from statements(part)
+
+
+def expressions(s: Stmt) -> list[Expr]:
+    """The expressions of `s` itself, its sub-statements aside."""
+    found: list[Expr] = []
+
+    def note(e: Expr) -> Expr:
+        found.append(e)
+        return e
+
+    map_stmt(s, lambda part: part, note)
+    return found
 
 
 def _map_operand(operand: Operand, on_expr: Callable[[Expr], Expr]) -> Operand:

@@ -34,6 +34,7 @@ from cora.ir.stmt import (
     WarpProduct,
     block,
     map_stmt,
+    statements,
 )
 from cora.ir.visit import free_vars, substitute, transform, walk
 
@@ -83,15 +84,7 @@ def _parts(loop: For) -> tuple[list[Let], Stmt, Stmt]:
 
 
 def _waits(s: Stmt) -> bool:
-    found = isinstance(s, Barrier)
-
-    def visit(inner: Stmt) -> Stmt:
-        nonlocal found
-        found = found or _waits(inner)
-        return inner
-
-    map_stmt(s, visit, lambda e: e)
-    return found
+    return any(isinstance(part, Barrier) for part in statements(s))
 
 
 def _filled(s: Stmt) -> list[Buffer]:

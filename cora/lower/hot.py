@@ -8,7 +8,7 @@ counts: the other is the rest.
 from __future__ import annotations
 
 from cora.ir.expr import Expr, Read, Select
-from cora.ir.stmt import Block, For, If, Let, LoopKind, Stmt, map_stmt
+from cora.ir.stmt import Block, For, If, Let, LoopKind, Stmt, map_stmt, statements
 from cora.ir.visit import walk
 from cora.lower.access import conjuncts
 
@@ -42,18 +42,8 @@ def hot_guards(s: Stmt) -> tuple[str, ...]:
 
 def _has_loop(s: Stmt) -> bool:
     """Whether a loop stands in `s` that is neither lanes nor unrolled."""
-    match s:
-        case For(kind=LoopKind.SERIAL | LoopKind.PARALLEL):
-            return True
-    found = False
-
-    def visit(inner: Stmt) -> Stmt:
-        nonlocal found
-        found = found or _has_loop(inner)
-        return inner
-
-    map_stmt(s, visit, lambda e: e)
-    return found
+    kinds = (LoopKind.SERIAL, LoopKind.PARALLEL)
+    return any(isinstance(part, For) and part.kind in kinds for part in statements(s))
 
 
 def _conditions(s: Stmt) -> list[Expr]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from cora.ir.bounds import multiple_of
 from cora.ir.dtypes import INDEX
 from cora.ir.expr import TRUE, ZERO, Call, Expr, Read, binary, cast, conjunction, select
 from cora.ir.simplify import Simplifier
 from cora.ir.stmt import Buffer, Stmt, map_stmt
-from cora.ir.ufun import UFun
+from cora.ir.ufun import Scan, UFun
 from cora.ir.visit import children, free_vars, rebuild, substitute
 from cora.lower.guards import Guards
 from cora.prove import Context, Range
@@ -24,7 +25,8 @@ class Tables:
         if fun not in self.buffers:
             same = sum(1 for known in self.buffers if known.name == fun.name)
             name = f"{fun.name}{same or ''}"
-            self.buffers[fun] = Buffer(name, fun.dtype, table_size(fun), "table")
+            divisor = multiple_of(fun.definition.body) if isinstance(fun.definition, Scan) else 1
+            self.buffers[fun] = Buffer(name, fun.dtype, table_size(fun), "table", max(divisor, 1))
         return self.buffers[fun]
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from cora.ir.expr import ZERO, Binary, Const, Expr, Read, Select, Var, binary, conjunction
 from cora.ir.poly import linear_in
 from cora.ir.simplify import simplify
-from cora.ir.stmt import Block, For, If, Let, LoopKind, Stmt, block, map_stmt
+from cora.ir.stmt import Block, For, If, Let, LoopKind, Stmt, block, map_stmt, statements
 from cora.ir.visit import free_vars, transform, walk
 from cora.lower.access import conjuncts
 
@@ -117,17 +117,7 @@ def _survey(body: Stmt) -> _Inside:
 
 
 def _has_loop(s: Stmt) -> bool:
-    if isinstance(s, For):
-        return True
-    found = False
-
-    def visit(inner: Stmt) -> Stmt:
-        nonlocal found
-        found = found or _has_loop(inner)
-        return inner
-
-    map_stmt(s, visit, lambda e: e)
-    return found
+    return any(isinstance(part, For) for part in statements(s))
 
 
 def _known_before(end: Expr, inside: _Inside) -> bool:

@@ -21,7 +21,9 @@ from cora.ir.stmt import (
     ThreadReduce,
     WarpProduct,
     block,
+    expressions,
     map_stmt,
+    statements,
 )
 from cora.ir.visit import transform, walk
 from cora.schedule.loop_steps import split
@@ -242,29 +244,12 @@ def _replaced(s: Stmt, buffer: Buffer, local: Buffer, stored: bool) -> Stmt:
 def _mentions(s: Stmt, buffer: Buffer) -> bool:
     """Whether `s` itself, its sub-statements aside, names `buffer`."""
     match s:
-        case Store(buffer=stored):
-            found = stored == buffer
-        case WarpProduct(out=out, a=a, b=b):
-            found = buffer in (out, a.buffer, b.buffer)
-        case _:
-            found = False
-
-    def expr(e: Expr) -> Expr:
-        nonlocal found
-        found = found or any(isinstance(n, Read) and n.buffer == buffer for n in walk(e))
-        return e
-
-    map_stmt(s, lambda inner: inner, expr)
-    return found
+        case Store(buffer=stored) if stored == buffer:
+            return True
+        case WarpProduct(out=out, a=a, b=b) if buffer in (out, a.buffer, b.buffer):
+            return True
+    return any(isinstance(n, Read) and n.buffer == buffer for e in expressions(s) for n in walk(e))
 
 
 def _uses(s: Stmt, buffer: Buffer) -> bool:
-    found = _mentions(s, buffer)
-
-    def visit(inner: Stmt) -> Stmt:
-        nonlocal found
-        found = found or _uses(inner, buffer)
-        return inner
-
-    map_stmt(s, visit, lambda e: e)
-    return found
+    return any(_mentions(part, buffer) for part in statements(s))

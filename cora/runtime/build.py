@@ -15,7 +15,7 @@ from cora.codegen.load import without_torch
 from cora.codegen.target import FEATURES, HostTarget, resolve
 from cora.errors import UnsupportedError, UserError
 from cora.ir.fingerprint import fingerprint
-from cora.ir.stmt import Stmt, Tile, map_stmt
+from cora.ir.stmt import Stmt, Tile, statements
 from cora.ir.tensor import Tensor
 from cora.prelude import PreludeSpec, object_code
 from cora.prove import Effort, Method
@@ -193,15 +193,7 @@ def tiles_object(host: HostTarget, cache: Cache | None) -> bytes:
 
 def has_tile(s: Stmt) -> bool:
     """Whether a statement calls micro-kernels."""
-    found = isinstance(s, Tile)
-
-    def visit(inner: Stmt) -> Stmt:
-        nonlocal found
-        found = found or has_tile(inner)
-        return inner
-
-    map_stmt(s, visit, lambda e: e)
-    return found
+    return any(isinstance(part, Tile) for part in statements(s))
 
 
 def define(scheduled: Schedule) -> str:

@@ -172,11 +172,31 @@ class SentenceEncoder:
         return out
 
     def __call__(self, texts: Sequence[Sequence[int]], *, threads: int | None = None) -> Values:
-        """The vectors [texts, hidden] of sequences of token numbers."""
-        lengths = [len(text) for text in texts]
-        ids = np.fromiter((n for text in texts for n in text), np.int32, sum(lengths))
-        out = np.empty((len(lengths), self.encoder.config.hidden), np.float32)
-        return self.run(self.plan(lengths, threads), ids, out)
+        """The vectors [texts, hidden] of sequences of token numbers; of a text without tokens, 0.
+
+        Makes a plan each time, and drops it: batches of texts rarely have the same lengths. Where they do, `plan` once
+        and `run`. Raises UserError for what is not a sequence of integers below the number of words.
+        """
+        rows = [_row(number, text, len(self.embeddings.word)) for number, text in enumerate(texts)]
+        ids = np.concatenate(rows, dtype=np.int32) if rows else np.empty(0, np.int32)
+        out = np.empty((len(rows), self.encoder.config.hidden), np.float32)
+        return self.run(self.plan([len(row) for row in rows], threads), ids, out)
+
+
+def _row(number: int, text: Sequence[int], words: int) -> npt.NDArray[np.int32]:
+    row = np.asarray(text)
+    if row.shape == (0,):
+        return np.empty(0, np.int32)
+    if row.ndim != 1 or row.dtype.kind not in "iu":
+        raise UserError(
+            f"sentences: text {number}: expected a sequence of integers; got {row.dtype} of shape {row.shape}"
+        )
+    if row.min() < 0 or row.max() >= words:
+        outside = row[(row < 0) | (row >= words)][0]
+        raise UserError(
+            f"sentences: text {number}: expected token numbers from 0 to {words - 1}; got {outside}"
+        )
+    return row.astype(np.int32)
 
 
 def _bert_layer(get: Any, prefix: str) -> LayerWeights:

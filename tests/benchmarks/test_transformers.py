@@ -75,8 +75,6 @@ def test_pytorch_agrees_and_is_compared(module: ModuleType, tmp_path: Path) -> N
 def test_without_pytorch(module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for peers in (torch_encoder, torch_attention):
         monkeypatch.setattr(peers, "installed", lambda: False)
-    if module is encoder:  # the plot is of others over ours
-        monkeypatch.setattr(*_planted(module, {"other": 0.0}))
     right, output, rows = run(module, tmp_path)
     assert right, output
     assert not [r for r in rows if r.variant.startswith("torch")]

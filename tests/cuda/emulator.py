@@ -41,6 +41,10 @@ _PTX = (
         r"\2 = ptx_\1_nan(\3, \4);",
     ),
     (
+        r'asm volatile\("cp\.async\.cg\.shared\.global \[%0\], \[%1\], 16, %2;"[^;]*;',
+        r"ptx_copy_part(to, from, bytes);",
+    ),
+    (
         r'asm volatile\("cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], (\d+);"[^;]*;',
         r"ptx_copy_async(to, from, \1);",
     ),

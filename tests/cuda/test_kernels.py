@@ -33,6 +33,7 @@ _BANDS = tuple(Batch({}, {"n": n, "width": 5, "below": 2, "above": 1}) for n in 
 USES: tuple[tuple[str, str, dict[str, Any], dict[str, Any], tuple[Batch, ...]], ...] = (
     ("vgemm", "vgemm", {"alpha": True, "bias": True, "activation": "gelu"}, {}, _PRODUCTS),
     ("vgemm_columns", "vgemm", {}, {"storage": Storage(a="column", b="column")}, _PRODUCTS),
+    ("vgemm_padded", "vgemm", {"beta": True}, {"storage": Storage(multiple=4)}, _PRODUCTS),
     (
         "linear",
         "linear",
@@ -93,7 +94,10 @@ def test_recipe(
     built: Built,
 ) -> None:
     made = RECIPES[recipe].schedule(RECIPES[recipe].define(**definition), target="cuda", **choices)
-    case = Case(f"recipe_{name}", made.outputs, batches, {"cuda": lambda _: made}, ulps=8)
+    undefined = made.state.undefined_padding
+    case = Case(
+        f"recipe_{name}", made.outputs, batches, {"cuda": lambda _: made}, ulps=8, undefined_padding=undefined
+    )
     kernel = built.get(case, "cuda")
     assert isinstance(kernel, CudaKernel)
     assert all(call.launch.grid != (Const(1),) * 3 for call in kernel.artifact.calls)

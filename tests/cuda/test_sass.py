@@ -32,6 +32,7 @@ BOUNDS = {
     "linear": Bound(128, 2, 0.88, "LDGSTS.128"),
     "linear_float16": Bound(128, 2, 0.0),
     "vgemm": Bound(128, 2, 0.72, "LDGSTS"),
+    "vgemm_padded": Bound(128, 2, 0.82, "LDGSTS.128"),
     "trmm": Bound(128, 2, 0.85),
     "attention": Bound(112, 4, 0.55, "LDGSTS.128", computes=True),
     "layer_norm": Bound(48, 8, 0.0),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 import cora
 from tests.cuda.built import Built
+from tests.cuda.test_emulator import caught, mutant
 from tests.operators.harness import Batch, Case, check, work_of
 
 batch = cora.Dim("batch", cora.size("M"))
@@ -63,6 +65,27 @@ def test_products(
     assert re.search(r"cora_mma_b?f16\(\(", kernel.source())
     for number in range(len(case.batches)):
         check(case, kernel, work_of(case, number))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("cora_ldmatrix_trans\\(", "cora_ldmatrix("), (r"threadIdx\.x\) & 15", "threadIdx.x) & 7")],
+)
+def test_wrong_places_are_caught(
+    old: str, new: str, device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if device != "emulator":
+        pytest.skip("this is about the emulator")
+    C = product(32, 32, turned=False)
+    case = Case("mutant", (C,), BATCHES[3:], {"warps": lambda _: tiled(C, 16, 16, 16)}, ulps=8)
+    kernel = mutant(case, "warps", lambda text: kernels_changed(text, old, new), tmp_path)
+    assert caught(case, kernel, monkeypatch)
+
+
+def kernels_changed(text: str, old: str, new: str) -> str:
+    """The source with the kernels changed, not the helpers before them."""
+    helpers, mark, kernels = text.partition('extern "C"')
+    return helpers + mark + re.sub(old, new, kernels)
 
 
 def test_what_is_refused() -> None:

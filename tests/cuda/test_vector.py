@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
+
 import cora
 from cora.codegen.cuda.launches import launches
 from cora.codegen.cuda.source import cuda_source
@@ -74,3 +78,37 @@ def test_a_guarded_read_stays_guarded() -> None:
     )
     assert "*(float4*)(X_data" not in text
     assert "*(float4*)(Y_data" in text
+
+
+def test_shared_memory_that_does_not_fit_is_told() -> None:
+    d = cora.Dim("d", 64)
+    X = cora.placeholder("X", [batch, d])
+    Y = cora.compute("Y", [batch, d], X[batch, d] + 1)
+    s = cora.schedule(Y).split(Y, batch, 256).cache_read(Y, X, "batch_o", name="tile")
+    s = s.bind(Y, "batch_o", "blockIdx.x").bind(Y, d, "threadIdx.x").bind("tile", d, "threadIdx.x")
+    with pytest.raises(
+        cora.ScheduleError, match="takes 65,536 bytes of shared memory, of which there are 49,152: 'tile'"
+    ):
+        source(s)
+
+
+@pytest.mark.parametrize(
+    ("width", "call"), [(64, "cora_copy_async_16"), (62, "cora_copy_async_4"), (0, "cora_copy_part_16")]
+)
+def test_copies_are_as_wide_as_they_are_aligned(width: int, call: str) -> None:
+    """width: of rows, in elements; 0: of run-time size, padded to a multiple of 4."""
+    d = cora.Dim("d", width or cora.size("D"))
+    X = cora.placeholder("X", [batch, d])
+    k = cora.Dim("k", 8)
+    Y = cora.compute("Y", [batch, d], cora.sum(X[batch, d] * cora.placeholder("w", [k])[k], over=k))
+    s = cora.schedule(Y).split(Y, d, 32, names=("do", "di")).reorder(Y, "batch", "do", k, "di")
+    s = s if width else s.pad_dim(X, d, 4, contents="undefined")
+    s = s.cache_read(Y, X, k, name="tile").split("tile", d, 32, names=("p", "q"), tail="cover")
+    s = (
+        s.split("tile", "q", 4, names=("x", "lane"))
+        .vectorize("tile", "lane", 4)
+        .bind("tile", "x", "threadIdx.x")
+    )
+    s = s.split(Y, "di", 8, names=("turn", "dx")).bind(Y, "dx", "threadIdx.x").pipeline(Y, k)
+    text = source(s.bind(Y, "batch", "blockIdx.x"))
+    assert set(re.findall(r"cora_copy_\w+", text)) == {call}

@@ -73,11 +73,60 @@ def test_what_is_refused() -> None:
     model = SentenceEncoder.from_bert(bert(), heads=HEADS)
     with pytest.raises(cora.UserError, match="at most 140 tokens; sequence 1 has 141"):
         model([[1], [1] * 141])
+    plan, out = model.plan([2], 1), np.empty((1, HIDDEN), np.float32)
     with pytest.raises(cora.UserError, match=r"the index .* of 'word'"):
-        model([[1, WORDS]])
+        model.run(plan, np.array([1, WORDS], np.int32), out)
     tensors = bert()
     del tensors["encoder.layer.1.output.dense.bias"]
     with pytest.raises(cora.UserError, match=r"'encoder\.layer\.1\.output\.dense\.bias' is missing"):
         SentenceEncoder.from_bert(tensors, heads=HEADS)
     with pytest.raises(cora.UserError, match=r"no tensor 'encoder\.layer\.0"):
         SentenceEncoder.from_bert(bert(0), heads=HEADS)
+
+
+@pytest.mark.parametrize("bad", [WORDS, -1, 2**40])
+def test_numbers_that_are_no_words(bad: int) -> None:
+    model = SentenceEncoder.from_bert(bert(), heads=HEADS)
+    with pytest.raises(cora.UserError, match=f"text 1: expected token numbers from 0 to 49; got {bad}"):
+        model([[], [3, bad, 3]])
+
+
+@pytest.mark.parametrize("bad", [[1.5], ["a"], [True], 3, [[1, 2]], None], ids=str)
+def test_texts_that_are_no_integers(bad: object) -> None:
+    model = SentenceEncoder.from_bert(bert(), heads=HEADS)
+    with pytest.raises(cora.UserError, match="text 1: expected a sequence of integers"):
+        model([[3], bad])
+
+
+def test_a_vector_depends_on_its_text_alone() -> None:
+    """Bit for bit: not on the other texts, their order, the threads, or what was in memory."""
+    model = SentenceEncoder.from_bert(bert(), heads=HEADS)
+    rng = np.random.default_rng(4)
+    lengths = [0, 1, PLACES, 3, 0, 17, 16, 15, 2, 2, 64, 65]
+    texts = [rng.integers(0, WORDS, n).tolist() for n in lengths]
+    together = model(texts, threads=1)
+    assert np.array_equal(together, model(texts, threads=2))
+    assert np.array_equal(together, model(texts[::-1], threads=2)[::-1])
+    assert np.array_equal(together, np.concatenate([model([text]) for text in texts]))
+    plan = model.plan(lengths, 2)
+    ids = np.concatenate(texts).astype(np.int32)
+    for _ in range(2):
+        for memory in (
+            plan.embedded,
+            plan.encoded,
+            plan.encoder.qkv,
+            plan.encoder.inner,
+            *plan.encoder.states,
+        ):
+            memory.fill(np.nan)
+        out = np.full_like(together, np.nan)
+        assert np.array_equal(model.run(plan, ids, out), together)
+
+
+def test_texts_as_arrays() -> None:
+    model = SentenceEncoder.from_bert(bert(), heads=HEADS)
+    texts = np.arange(12).reshape(3, 4)
+    expected = model(texts.tolist())
+    for kind in (np.int64, np.uint8, np.int32):
+        assert np.array_equal(model(list(texts.astype(kind))), expected)
+        assert np.array_equal(model(texts.astype(kind)), expected)

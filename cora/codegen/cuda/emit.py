@@ -42,7 +42,8 @@ from cora.ir.stmt import (
     ThreadReduce,
     Tile,
     WarpProduct,
-    map_stmt,
+    expressions,
+    statements,
 )
 from cora.ir.visit import free_vars, substitute, walk
 
@@ -148,7 +149,7 @@ def _stmt(c: Context, s: Stmt, launch: Launch, axes: dict[LoopKind, Tir]) -> Non
             if vectors is not None:
                 _vectors(c, s, vectors, launch, axes)
             elif copy is not None:
-                _wide_copy(c, s, copy, launch, axes)
+                _wide_copy(c, copy)
             else:
                 _loop(c, s, launch, axes)
         case CopyAsync(buffer=buffer, offset=offset, source=source):
@@ -213,30 +214,33 @@ def _vectors(c: Context, s: For, vectors: VectorLoop, launch: Launch, axes: dict
     c.scope.add(T.IfThenElse(test, inner.scope.stmt(), single.scope.stmt()))
 
 
-def _wide_copy(c: Context, s: For, copy: WideCopy, launch: Launch, axes: dict[LoopKind, Tir]) -> None:
-    """A copy of all lanes at once where its condition holds for all of them, else lane by lane."""
-    wide = c.child()
-    _copy_async(wide, copy.to, copy.source, copy.lanes)
-    if copy.whole == TRUE:
-        c.scope.add(wide.scope.stmt())
-        return
-    single = c.child()
-    _loop(single, s, launch, axes)
-    test = evaluate(c, copy.whole).tir
-    c.scope.add(T.IfThenElse(test, wide.scope.stmt(), single.scope.stmt()))
+def _wide_copy(c: Context, copy: WideCopy) -> None:
+    """A copy of all lanes, or of the first ones, at once where its condition holds."""
+    inner = c.child()
+    _copy_async(inner, copy.to, copy.source, copy.lanes, copy.count)
+    if copy.condition == TRUE:
+        c.scope.add(inner.scope.stmt())
+    else:
+        c.scope.add(T.IfThenElse(evaluate(c, copy.condition).tir, inner.scope.stmt(), None))
 
 
-def _copy_async(c: Context, to: tuple[Buffer, Expr], source: tuple[Buffer, Expr], lanes: int) -> None:
+def _copy_async(
+    c: Context, to: tuple[Buffer, Expr], source: tuple[Buffer, Expr], lanes: int, count: Expr | None = None
+) -> None:
     def address(buffer: Buffer, offset: Expr) -> Tir:
         return T.address_of(T.BufferLoad(find(c, buffer), [evaluate(c, offset).tir]))
 
-    size = lanes * dtypes.itemsize(to[0].dtype)
+    itemsize = dtypes.itemsize(to[0].dtype)
+    size = lanes * itemsize
     if size < LEAST_COPY:  # not by the hardware: at once
         value = T.BufferLoad(find(c, source[0]), [evaluate(c, source[1]).tir])
         c.scope.add(T.BufferStore(find(c, to[0]), value, [evaluate(c, to[1]).tir]))
         return
-    name = f"cora_copy_async_{size}"
-    c.scope.add(T.Evaluate(T.call_extern("int32", name, address(*to), address(*source))))
+    arguments = [address(*to), address(*source)]
+    if count is not None:
+        arguments.append(T.Cast("int32", evaluate(c, count * itemsize).tir))
+    name = f"cora_copy_async_{size}" if count is None else "cora_copy_part_16"
+    c.scope.add(T.Evaluate(T.call_extern("int32", name, *arguments)))
 
 
 def _lanes_at(c: Context, copy: VectorCopy, lanes: int) -> Tir:
@@ -258,21 +262,8 @@ def _unrolled(s: For) -> bool:
 
 
 def _indexes_local(body: Stmt, loop: For) -> bool:
-    found = False
-
-    def expr(e: Expr) -> Expr:
-        nonlocal found
-        found = found or any(
-            isinstance(n, Read) and n.buffer.scope == "local" and loop.var in free_vars(n.offset)
-            for n in walk(e)
-        )
-        return e
-
-    def stmt(s: Stmt) -> Stmt:
-        nonlocal found
-        if isinstance(s, Store) and s.buffer.scope == "local":
-            found = found or loop.var in free_vars(s.offset)
-        return map_stmt(s, stmt, expr)
-
-    stmt(body)
-    return found
+    accesses: list[Read | Store] = []
+    for part in statements(body):
+        accesses += [part] if isinstance(part, Store) else []
+        accesses += [n for e in expressions(part) for n in walk(e) if isinstance(n, Read)]
+    return any(a.buffer.scope == "local" and loop.var in free_vars(a.offset) for a in accesses)

@@ -71,6 +71,11 @@ CORA_DEVICE void cora_copy_async_8(void* to, const void* from) {
 CORA_DEVICE void cora_copy_async_16(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(cora_shared(to)), "l"(from) : "memory");
 }
+// the same of the first bytes; the others become 0
+CORA_DEVICE void cora_copy_part_16(void* to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :: "r"(cora_shared(to)), "l"(from), "r"(bytes) : "memory");
+}
 // four 8 x 8 matrices of 16-bit elements for a warp, lane l gives the address of row l % 8 of matrix l / 8
 CORA_DEVICE void cora_ldmatrix(unsigned* to, unsigned row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from cora.errors import InternalError, ScheduleError
+from cora.ir import dtypes
 from cora.ir.expr import ZERO, Const, Expr, LaneReduce, Read, Size, Var, binary, conjunction
 from cora.ir.stmt import (
     BLOCK_AXES,
     THREAD_AXES,
+    Alloc,
     Block,
     Buffer,
     For,
@@ -24,6 +26,8 @@ from cora.ir.stmt import (
 )
 from cora.ir.visit import free_vars, substitute, walk
 
+#: What a block may have of shared memory that is declared in the code.
+MAX_SHARED_BYTES: Final = 48 * 1024
 #: What generated code calls the position of a block in the grid, and of a thread in its block.
 AXIS_VARS: Final[Mapping[LoopKind, Var]] = {kind: Var(kind.value) for kind in (*BLOCK_AXES, *THREAD_AXES)}
 
@@ -142,6 +146,24 @@ class _Axes:
                 first = conjunction([binary("eq", AXIS_VARS[k], ZERO) for k in idle])
                 return If(first, s) if idle else s
         return map_stmt(s, lambda inner: self.threads_of(inner, bound), lambda e: e)
+
+
+def check_shared(launch: Launch) -> None:
+    """ScheduleError if the arrays that a block of threads shares do not fit."""
+    sizes: dict[str, int] = {}
+
+    def visit(s: Stmt) -> Stmt:
+        if isinstance(s, Alloc) and s.buffer.scope == "shared" and isinstance(s.buffer.size, Const):
+            sizes[s.buffer.name] = int(s.buffer.size.value) * dtypes.itemsize(s.buffer.dtype)
+        return map_stmt(s, visit, lambda e: e)
+
+    visit(launch.body)
+    if sum(sizes.values()) > MAX_SHARED_BYTES:
+        each = ", ".join(f"'{name}' {size:,}" for name, size in sizes.items())
+        raise ScheduleError(
+            f"{launch.name}: a block takes {sum(sizes.values()):,} bytes of shared memory, of which there are "
+            f"{MAX_SHARED_BYTES:,}: {each}; split the loops at which they are computed into smaller tiles"
+        )
 
 
 def _renamed(s: Stmt, values: Mapping[Expr, Expr]) -> Stmt:

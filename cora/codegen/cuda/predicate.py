@@ -10,7 +10,19 @@ from __future__ import annotations
 
 from cora.codegen.cuda.launches import AXIS_VARS
 from cora.ir.expr import TRUE, Expr, Read, Var, conjunction
-from cora.ir.stmt import THREAD_AXES, Alloc, Block, If, Let, Stmt, Store, ThreadReduce, block, map_stmt
+from cora.ir.stmt import (
+    THREAD_AXES,
+    Alloc,
+    Block,
+    If,
+    Let,
+    Stmt,
+    Store,
+    ThreadReduce,
+    block,
+    map_stmt,
+    statements,
+)
 from cora.ir.visit import free_vars, walk
 
 _THREADS = frozenset(AXIS_VARS[kind] for kind in THREAD_AXES)
@@ -71,15 +83,7 @@ def _each(cond: Expr, stmts: tuple[Stmt, ...]) -> Stmt | None:
 
 def _meets(s: Stmt) -> bool:
     """Whether threads reduce together somewhere in `s`."""
-    found = isinstance(s, ThreadReduce)
-
-    def visit(inner: Stmt) -> Stmt:
-        nonlocal found
-        found = found or _meets(inner)
-        return inner
-
-    map_stmt(s, visit, lambda e: e)
-    return found
+    return any(isinstance(part, ThreadReduce) for part in statements(s))
 
 
 def _reads_data(e: Expr) -> bool:

@@ -14,7 +14,7 @@ from tvm.target import Target
 
 from cora.codegen.cuda.emit import emit
 from cora.codegen.cuda.helpers import HELPERS
-from cora.codegen.cuda.launches import Launch
+from cora.codegen.cuda.launches import Launch, check_shared
 from cora.codegen.cuda.predicate import predicate
 from cora.codegen.cuda.target import CudaTarget
 from cora.codegen.cuda.uniform import check_uniform
@@ -32,6 +32,7 @@ def cuda_source(launches: Sequence[Launch], target: CudaTarget) -> tuple[str, st
     launches = [replace(launch, body=predicate(launch.body)) for launch in launches]
     for launch in launches:
         check_uniform(launch)
+        check_shared(launch)
     tvm_target = Target({"kind": "cuda", "arch": target.arch})
     functions = {launch.name: emit(launch, tvm_target, target.index) for launch in launches}
     with _printing_only():

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from cora.ir import dtypes
-from cora.ir.expr import TRUE, Binary, Const, Expr, Read, Select, Var, conjunction
-from cora.ir.poly import linear_in, polynomial
+from cora.ir.bounds import multiple_of
+from cora.ir.expr import TRUE, Binary, Const, Expr, Read, Select, Var, binary, conjunction
+from cora.ir.poly import linear_in
 from cora.ir.simplify import simplify
 from cora.ir.stmt import Buffer, CopyAsync, For, If, LoopKind, Stmt, Store
 from cora.ir.visit import children, free_vars, substitute, transform
@@ -23,6 +24,8 @@ _WIDTHS: Final = (8, 16)
 _TYPES: Final = ("float32", "int32", "float64")
 #: Bytes of the smallest copy that goes on by itself.
 LEAST_COPY: Final = 4
+#: Bytes of the largest, of which a part may be left out.
+WIDEST_COPY: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +92,14 @@ def as_vectors(loop: For, definitions: Mapping[Expr, Expr]) -> VectorLoop | None
 
 @dataclass(frozen=True, slots=True)
 class WideCopy:
-    """`lanes` adjacent elements copied at once, where `whole` holds: a buffer and an offset each."""
+    """`lanes` adjacent elements copied at once, where `condition` holds: a buffer and an offset each.
+
+    count: how many of the lanes are copied, the first ones (None: all); the others become 0.
+    """
 
     lanes: int
-    whole: Expr
+    condition: Expr
+    count: Expr | None
     to: tuple[Buffer, Expr]
     source: tuple[Buffer, Expr]
 
@@ -114,8 +121,29 @@ def as_wide_copy(loop: For, definitions: Mapping[Expr, Expr]) -> WideCopy | None
     source = _group(copy.source.offset, loop.var, lanes, definitions)
     if to is None or source is None:
         return None
-    whole = _for_all_lanes(condition, loop.var, lanes)
-    return WideCopy(lanes, whole, (copy.buffer, to), (copy.source.buffer, source))
+    parts = _conjuncts(condition)
+    some = [c for c in parts if loop.var in free_vars(c)]
+    counts = [_first_lanes(c, loop.var) for c in some]
+    known = [c for c in counts if c is not None]
+    size = dtypes.itemsize(copy.buffer.dtype) * lanes
+    if len(known) < len(some) or (some and size != WIDEST_COPY):
+        return None
+    count: Expr | None = None
+    for limit in known:
+        count = binary("min", limit, Const(lanes) if count is None else count)
+    condition = conjunction([c for c in parts if c not in some])
+    if count is not None:
+        condition = conjunction([condition, binary("lt", 0, count)])
+    return WideCopy(lanes, condition, count, (copy.buffer, to), (copy.source.buffer, source))
+
+
+def _first_lanes(condition: Expr, lane: Var) -> Expr | None:
+    """The n for which `condition` says `lane < n`; None if it says something else."""
+    match condition:
+        case Binary(op="lt", a=a, b=b) if lane not in free_vars(b):
+            split = linear_in(a, lane)
+            return simplify(b - split[1]) if split is not None and split[0] == 1 else None
+    return None
 
 
 def _for_all_lanes(condition: Expr, var: Var, lanes: int) -> Expr:
@@ -150,5 +178,13 @@ def _group(offset: Expr, var: Var, lanes: int, definitions: Mapping[Expr, Expr])
     split = linear_in(offset, var)
     if split is None or split[0] != 1 or var in free_vars(split[1]):
         return None
-    form = polynomial(simplify(substitute(split[1], definitions)))
-    return split[1] if all(factor % lanes == 0 for _, factor in form) else None
+    divisor = multiple_of(simplify(substitute(split[1], definitions)))
+    return split[1] if divisor % lanes == 0 else None
+
+
+def _conjuncts(e: Expr) -> list[Expr]:
+    """The conditions that hold together where `e` does."""
+    match e:
+        case Binary(op="and", a=a, b=b):
+            return [*_conjuncts(a), *_conjuncts(b)]
+    return [] if e == TRUE else [e]

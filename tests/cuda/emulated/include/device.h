@@ -53,7 +53,10 @@ inline unsigned __float_as_uint(float x) { return unsigned(emulator::bits_of(x))
 inline float ptx_max_nan(float a, float b) { return a != a || b != b ? CUDART_NAN_F : a > b ? a : b; }
 inline float ptx_min_nan(float a, float b) { return a != a || b != b ? CUDART_NAN_F : a < b ? a : b; }
 
-inline void ptx_copy_async(void* to, const void* from, int bytes) { emulator::copy_async(to, from, size_t(bytes)); }
+inline void ptx_copy_async(void* to, const void* from, int bytes) {
+  emulator::copy_async(to, from, size_t(bytes), size_t(bytes));
+}
+inline void ptx_copy_part(void* to, const void* from, int bytes) { emulator::copy_async(to, from, size_t(bytes), 16); }
 inline void ptx_await_copies() { emulator::finish_copies(); }
 // addresses in shared memory have 32 bits
 inline size_t __cvta_generic_to_shared(const void* p) {

@@ -42,7 +42,7 @@ enum Operation : uint8_t { SHUFFLE, VOTE, MEET };
 struct Copy {
   void* to;
   const void* from;
-  size_t bytes;
+  size_t bytes, zeros;  // of the source; behind them
 };
 
 struct Fiber {
@@ -184,15 +184,19 @@ template <class T> T from_bits(uint64_t bits) {
 // asynchronous copies: the hardware may make them at once, or as late as the thread waits for them
 
 inline void finish_copies() {
-  for (const Copy& copy : current->copies) memcpy(copy.to, copy.from, copy.bytes);
+  for (const Copy& copy : current->copies) {
+    memcpy(copy.to, copy.from, copy.bytes);
+    memset((char*)copy.to + copy.bytes, 0, copy.zeros);
+  }
   current->copies.clear();
 }
 
-inline void copy_async(void* to, const void* from, size_t bytes) {
-  if ((uint64_t)to % bytes || (uint64_t)from % bytes) fail("an asynchronous copy that is not aligned");
+inline void copy_async(void* to, const void* from, size_t bytes, size_t width) {
+  if (bytes < 1 || bytes > width) fail("an asynchronous copy of too few or too many bytes");
+  if ((uint64_t)to % width || (uint64_t)from % width) fail("an asynchronous copy that is not aligned");
   char first = *(const char*)from, last = ((const char*)from)[bytes - 1];  // a wrong address shows here
   __asm__ volatile("" ::"r"(first), "r"(last));
-  current->copies.push_back({to, from, bytes});
+  current->copies.push_back({to, from, bytes, width - bytes});
   if (order % 2) finish_copies();
 }
 
