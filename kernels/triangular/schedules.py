@@ -24,9 +24,10 @@ def flat(C: cora.Tensor) -> cora.Schedule:
 def tiled(C: cora.Tensor, *, triangle: Triangle = LOWER, blocking: Blocking = TRIANGLE) -> cora.Schedule:
     """A triangle from the left: tiles of micro-kernels along panels of B, whose depth ends at the diagonal.
 
-    A panel is copied by the micro-kernel that uses it first, so the rows with the longest sums come first. The columns
-    of packed rows, which are apart, are copied for each tile. Blocks of columns and of rows are shared by cost. A
-    triangle from the right has no such tiles: its sums end at another place in each column; so it is `rows`.
+    A panel is copied by the micro-kernel that uses it first, so the rows with the longest sums come first. Of packed
+    rows whose columns are wanted, those of a block of the sum are copied to rows that are evenly apart. Blocks of
+    columns and of rows are shared by cost. A triangle from the right has no such tiles: its sums end at another place
+    in each column; so it is `rows`.
     """
     return _tiled(C, triangle, blocking, "cost")
 
@@ -114,7 +115,7 @@ def _tiled(
         s = s.remap(C, "ir", "reversed")
     s = s.fuse(C, "jc", "ic", name="block")
     if turned:
-        s = s.cache_read(C, "T", "ir", "turned")
+        s = s.cache_read(C, "T", "pc", "turned").vectorize("turned", "column", 16)
     if not copied:
         return s.parallel(C, "block", balance=balance)
     s = s.cache_read(C, "B", "pc", "panels")
