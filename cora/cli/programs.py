@@ -77,9 +77,10 @@ def programs() -> dict[str, Program]:
             },
             deploy_attention,
         ),
-        *(_of_recipe(recipe) for recipe in RECIPES.values() if recipe.variants.get("llvm")),
     ]
-    return {program.name: program for program in found}
+    own = {program.name: program for program in found}
+    others = (r for r in RECIPES.values() if r.variants.get("llvm") and r.name not in own)
+    return own | {recipe.name: _of_recipe(recipe) for recipe in others}
 
 
 def find(name: str) -> Program:

@@ -52,7 +52,7 @@ def test_example(name: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLES / name)],
         cwd=tmp_path,
-        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
         check=False,
         capture_output=True,
         text=True,
@@ -76,7 +76,7 @@ def test_example_with_a_model(name: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name)],
         cwd=tmp_path,
-        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
         check=False,
         capture_output=True,
         text=True,
@@ -92,7 +92,7 @@ def test_example_of_a_deployed_layer(name: str, tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-W", "error", *arguments],
             cwd=tmp_path,
-            env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+            env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
             check=False,
             capture_output=True,
             text=True,
