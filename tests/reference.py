@@ -30,7 +30,8 @@ def assert_matches(reference: Reference, array: RaggedArray, *, ulps: float = 4)
     terms times the root of their number); `ulps` is the factor for functions that are good to a few
     ulp and for long serial sums. Integers and bools must be equal. NaN is expected where the
     reference is NaN and nowhere else; infinities have the same sign, and are also accepted where the
-    value may round to more than the type can hold. The message names the first index that differs.
+    value may round to more than the type can hold. Where the error alone is more than that, a partial
+    result may have overflowed, and infinity times 0 is NaN. The message names the first index that differs.
     """
     tensor = reference.tensor
     assert array.dtype == tensor.dtype, f"{tensor.name}: expected {tensor.dtype}; got {array.dtype}"
@@ -79,4 +80,5 @@ def _close(elements: np.ndarray, expected: np.ndarray, allowed: np.ndarray, dtyp
     largest = float(ml_dtypes.finfo(dtypes.to_numpy(dtype)).max)
     overflow = np.isfinite(expected) & (np.abs(expected) + allowed > largest)
     overflowed = overflow & np.isinf(elements) & (np.sign(elements) == np.sign(expected))
-    return near | same | overflowed
+    lost = np.isfinite(expected) & (allowed > largest)
+    return near | same | overflowed | lost

@@ -142,6 +142,8 @@ def set_scope(step: SetScope, state: State) -> State:
         raise ScheduleError(
             f"set_scope of '{step.op}': scope must be 'memory' or 'scratch'; got {step.scope!r}"
         )
+    if step.scope == "scratch" and nest.tensor.name in state.outputs:
+        raise ScheduleError(f"set_scope of '{step.op}': it is an output; scratch is lost")
     if step.scope == "scratch" and step.op not in state.attached:
         raise ScheduleError(
             f"set_scope of '{step.op}': only what is computed inside a loop of its consumer can be scratch; "

@@ -148,6 +148,8 @@ def test_an_output_is_attached_where_all_of_it_is_read() -> None:
         "total",
         "wide",
     ]
+    with pytest.raises(cora.ScheduleError, match="it is an output; scratch is lost"):
+        cora.schedule(total, wide).compute_at(total, wide, h).set_scope(total, "scratch")
     ragged = cora.compute("ragged", [batch, h, j], total[batch, h] * A[batch, j])
     moved = cora.compute("moved", [batch, h, other], cora.where(h > 0, total[batch, h - 1], 0.0) * other)
     for reader in (
