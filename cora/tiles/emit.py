@@ -173,7 +173,7 @@ def _rows_of_a(w: Writer, family: TileFamily, count: int) -> list[str]:
 
 
 def _prefetch(w: Writer, family: TileFamily, variant: _Variant, c_rows: Sequence[str]) -> None:
-    """Fetch C for writing, and the residual, while the products are computed. Never faults."""
+    """Fetch C for writing, and where registers are left the residual, while products are computed. Never faults."""
     itemsize, element = family.dot.itemsize, family.dot.accumulator
     width = variant.nv * family.lanes * itemsize
 
@@ -184,12 +184,13 @@ def _prefetch(w: Writer, family: TileFamily, variant: _Variant, c_rows: Sequence
                 w.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 {int(for_writing)}, i32 3, i32 1)")
 
     fetch(c_rows, for_writing=True)
+    if family.tail == "clamped lanes":
+        return  # its indices take the registers
     residual = w.value(f"and i64 %flags, {int(Flags.RESIDUAL)}")
-    w.do(f"br i1 {w.value(f'icmp ne i64 {residual}, 0')}, label %fetch, label %fetched")
-    w.label("fetch")
-    fetch(w.rows(element, "%R", "%r_row", variant.mr), for_writing=False)
-    w.do("br label %fetched")
-    w.label("fetched")
+    asked = w.value(f"icmp ne i64 {residual}, 0")
+    first = w.value(f"select i1 {asked}, ptr %R, ptr %C")
+    stride = w.value(f"select i1 {asked}, i64 %r_row, i64 %c_row")
+    fetch(w.rows(element, first, stride, variant.mr), for_writing=False)
 
 
 def _start(w: Writer, sums: Row, c_rows: Sequence[str]) -> list[str]:
@@ -219,13 +220,38 @@ def _products(
     w.do(f"br i1 {w.value('icmp eq i64 %k, 0')}, label %done, label %some")
     w.label("some")
     packing = w.value(f"and i64 %flags, {int(Flags.PACK)}")
+    kind = _Operation(family.dot, family.lanes).sums
+    if _packs_apart(family, words):
+        w.do(f"br i1 {w.value(f'icmp eq i64 {packing}, 0')}, label %ready, label %copy")
+        _copy(w, family, words)
+        w.label("ready")
+        w.do("br label %plain")
+        plain = _loop(w, family, words, a_rows, begin, before="ready", block="plain", pack=False)
+        w.label("done")
+        return w.phis(kind, [("begin", begin), ("plain", plain)])
     w.do(f"br i1 {w.value(f'icmp eq i64 {packing}, 0')}, label %plain, label %pack")
-    plain = _loop(w, family, words, a_rows, begin, block="plain", pack=False)
-    pack = _loop(w, family, words, a_rows, begin, block="pack", pack=True)
+    plain = _loop(w, family, words, a_rows, begin, before="some", block="plain", pack=False)
+    pack = _loop(w, family, words, a_rows, begin, before="some", block="pack", pack=True)
     w.label("done")
-    return w.phis(
-        _Operation(family.dot, family.lanes).sums, [("begin", begin), ("plain", plain), ("pack", pack)]
-    )
+    return w.phis(kind, [("begin", begin), ("plain", plain), ("pack", pack)])
+
+
+def _packs_apart(family: TileFamily, words: Row) -> bool:
+    """Whether a panel is written before the products: single lanes take the registers that accumulators need."""
+    return family.tail == "clamped lanes" and words.last != words.full
+
+
+def _copy(w: Writer, family: TileFamily, words: Row) -> None:
+    """The block "copy", a loop over k > 0 steps that writes the panel; goes on to the block "ready"."""
+    w.label("copy")
+    for kind, name, first in (("i64", "left", "%k"), ("ptr", "b", "%B"), ("ptr", "panel", "%packed")):
+        w.define(f"%copy_{name}", f"phi {kind} [{first}, %some], [%copy_{name}_next, %copy]")
+    words.store(w, "%copy_panel", words.load(w, "%copy_b"))
+    w.define("%copy_b_next", f"getelementptr {family.dot.word}, ptr %copy_b, i64 %b_k")
+    w.define("%copy_panel_next", f"getelementptr {family.dot.word}, ptr %copy_panel, i64 %p_row")
+    w.define("%copy_left_next", "sub i64 %copy_left, 1")
+    more = w.value("icmp ne i64 %copy_left_next, 0")
+    w.do(f"br i1 {more}, label %copy, label %ready, !llvm.loop !0")
 
 
 def _triangle(
@@ -270,6 +296,7 @@ def _loop(
     a_rows: Sequence[str],
     begin: Sequence[str],
     *,
+    before: str,
     block: str,
     pack: bool,
 ) -> list[str]:
@@ -286,7 +313,7 @@ def _loop(
     carried += [(operation.sums, name, first) for name, first in zip(sums, begin, strict=True)]
     w.label(block)
     for kind, name, first in carried:
-        w.define(name, f"phi {kind} [{first}, %some], [{name}_next, %{block}]")
+        w.define(name, f"phi {kind} [{first}, %{before}], [{name}_next, %{block}]")
     vectors = words.load(w, b)
     if pack:
         words.store(w, panel, vectors)

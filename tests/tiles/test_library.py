@@ -73,19 +73,24 @@ def functions(text: str) -> dict[str, list[str]]:
 
 
 def loops(lines: list[str]) -> Iterator[list[str]]:
-    """The lines between each label and a jump back to it."""
+    """The lines between each label and a jump back to it, where there is no other label between: loops of one block."""
     labels = {line.removesuffix(":"): number for number, line in enumerate(lines) if line.endswith(":")}
     for number, line in enumerate(lines):
         first = labels.get(line.split()[-1])
         if first is not None and first < number:
-            yield lines[first:number]
+            body = lines[first:number]
+            if not any(line.endswith(":") for line in body[1:]):
+                yield body
 
 
 @pytest.mark.parametrize(
     ("isa", "cpu", "fma", "register", "stack"), COMPILED, ids=[isa for isa, *_ in COMPILED]
 )
 def test_loops_hold_nothing_but_the_tile(isa: Isa, cpu: str, fma: str, register: str, stack: str) -> None:
-    """Two loops per function, each with its mr * nv multiply-adds, no spilled vector and no call."""
+    """Two loops per function, each with its mr * nv multiply-adds, no spilled vector and no call.
+
+    Where lanes are clamped, panels are written in a loop of their own.
+    """
     family = TileFamily(isa)
     found = functions(assembly(family, cpu, ""))
     tiles = {name: lines for name, lines in found.items() if name.startswith("tile_")}
@@ -93,7 +98,7 @@ def test_loops_hold_nothing_but_the_tile(isa: Isa, cpu: str, fma: str, register:
     for name, lines in tiles.items():
         mr, nv = map(int, re.findall(r"\d+", name)[:2])
         bodies = [b for b in loops(lines) if any(re.match(fma, line) for line in b)]
-        assert len(bodies) == 2, name
+        assert len(bodies) == (1 if isa == "neon" and name.endswith("_partial") else 2), name
         for body in bodies:
             assert sum(bool(re.match(fma, line)) for line in body) == mr * nv, name
             spilled = [line for line in body if re.search(stack, line) and re.search(register, line)]
