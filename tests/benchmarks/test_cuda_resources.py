@@ -23,4 +23,4 @@ def test_quick_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {(row.variant, row.target, row.metric): row.value for row in rows}
     assert found["softmax", "sm_80", "spilled"] == 0
     assert 0 < found["softmax", "sm_90", "registers"] <= 40
-    assert found["projection", "sm_80", "threads"] == 256
+    assert found["linear", "sm_80", "threads"] == 256

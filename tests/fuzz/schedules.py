@@ -45,6 +45,12 @@ class Schedules:
         for op in operators[:-1]:
             if choices.chance(40):
                 self._try(f'inline("{op}")')
+        if len(operators) > 1 and choices.chance(25):
+            copy, place = self.program.fresh("R"), choices.integer(0, len(operators) - 2)
+            if self._try(
+                f'recompute("{operators[place]}", "{choices.pick(operators[place + 1 :])}", name="{copy}")'
+            ):
+                operators.insert(place, copy)
         for op in operators:
             if choices.chance(15):
                 operators += self._rfactor(op)

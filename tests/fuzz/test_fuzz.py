@@ -70,7 +70,8 @@ def test_cases_follow_from_their_seed() -> None:
 
 
 def test_a_source_is_a_program() -> None:
-    case = generate(Choices(Seeded("7:3")), Program())
+    number = next(n for n in range(20) if run_case(7, n).outcome == "match")
+    case = generate(Choices(Seeded(f"7:{number}")), Program())
     done = subprocess.run([sys.executable, "-c", case.source], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

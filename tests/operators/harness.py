@@ -57,7 +57,6 @@ class Case:
     schedules: besides "default" (none given). fills: the values of inputs by name, others are random.
     batch_dim: the name of the outermost dim whose entries must not influence one another, if there is one.
     ulps: see `tests.reference.assert_matches`. undefined_padding: outputs whose padding is not zeroed.
-    guardless: schedules with micro-kernels, whose guards cannot be kept (they are refused then).
     """
 
     name: str
@@ -68,7 +67,6 @@ class Case:
     batch_dim: str | None = "batch"
     ulps: float = 4
     undefined_padding: frozenset[str] = frozenset()
-    guardless: frozenset[str] = frozenset()
 
     @property
     def inputs(self) -> tuple[cora.Tensor, ...]:

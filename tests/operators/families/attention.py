@@ -303,7 +303,6 @@ matmul = Case(
         ),
         "dot": lambda s: s.vectorize("O", "t", 16).fuse("O", "batch", "r", "c", name="f").parallel("O", "f"),
     },
-    guardless=frozenset({"micro_kernel"}),
 )
 
 CASES = (
