@@ -18,8 +18,8 @@ TileKernel: TypeAlias = 'Literal["openblas"] | None'
 #: Rows and columns of a product that OpenBLAS computes at once, and of its tiles in the paper's variants.
 LARGE = 1536
 OFFLOADED = (384, 512)
-#: Tokens of a linear layer that a worker takes at a time.
-TOKENS = 96
+#: Tokens of a linear layer that a worker takes at a time: few, so that small batches are shared evenly.
+TOKENS = 48
 
 
 def tiled(C: cora.Tensor, *, storage: Storage = PACKED, blocking: Blocking = BLOCKING) -> cora.Schedule:
