@@ -55,29 +55,13 @@ def run(options: Options, console: Console) -> bool:
 
 
 def _measure(case: Case, layer: EncoderLayer, options: Options, peak: float) -> list[Row]:
-    plan, w, panels = layer.plan(case.lengths, options.threads), layer.layers[0], layer.panels[0]
+    plan = layer.plan(case.lengths, options.threads)
     x = random_tokens(case, LAYER.hidden)
     out = np.empty_like(x)
-    kernels, p = plan.kernels, plan.plan
-    first, second = plan.states[:2]
     layer.run(plan, x, out)
-    norm = {"X": first, "gamma": w.norm1_gamma, "beta": w.norm1_beta}
-    ordered = [norm[name] for name in kernels.normed.inputs]
-    calls: dict[str, Call] = {
-        "qkv": partial(kernels.qkv.run, p, x, panels.qkv, w.qkv_bias, outputs={"qkv": plan.qkv}),
-        "attended": partial(kernels.attended.run, p, plan.qkv, outputs={"attended": plan.attended}),
-        "projected": partial(
-            kernels.projected.run, p, plan.attended, panels.out, w.out_bias, x, outputs={"projected": first}
-        ),
-        "normed": partial(kernels.normed.run, p, *ordered, outputs={"normed": second}),
-        "inner": partial(
-            kernels.inner.run, p, second, panels.inner, w.inner_bias, outputs={"inner": plan.inner}
-        ),
-        "outer": partial(
-            kernels.outer.run, p, plan.inner, panels.outer, w.outer_bias, second, outputs={"outer": first}
-        ),
-        OWN: partial(layer.run, plan, x, out),
-    }
+    arrays = plan.arrays(layer.weights[0], x, out)
+    calls: dict[str, Call] = {call.kernel: partial(plan.run, call, arrays) for call in plan.calls}
+    calls[OWN] = partial(layer.run, plan, x, out)
     timings = times(calls, options)
     h, f, n = LAYER.hidden, LAYER.inner, case.tokens
     flops = {

@@ -80,5 +80,5 @@ def _close(elements: np.ndarray, expected: np.ndarray, allowed: np.ndarray, dtyp
     largest = float(ml_dtypes.finfo(dtypes.to_numpy(dtype)).max)
     overflow = np.isfinite(expected) & (np.abs(expected) + allowed > largest)
     overflowed = overflow & np.isinf(elements) & (np.sign(elements) == np.sign(expected))
-    lost = np.isfinite(expected) & (allowed > largest)
+    lost = np.isfinite(expected) & (allowed > largest) & np.isnan(elements)
     return near | same | overflowed | lost

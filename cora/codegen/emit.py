@@ -114,14 +114,11 @@ def _stmt(c: Context, s: Stmt) -> None:
             emit_tile(c, s, c.family)
         case Alloc(buffer=buffer, body=body):
             _alloc(c, buffer, body)
-        case For() if emit_transposed(c, s):
-            pass
         case For(kind=LoopKind.VECTOR):
             _vector(c, s)
-        case For(kind=LoopKind.UNROLL):
-            _unroll(c, s)
         case For():
-            _loop(c, s)
+            if not emit_transposed(c, s):
+                _scalar(c, s)
 
 
 def _if(c: Context, s: If) -> None:
@@ -153,6 +150,14 @@ def _alloc(c: Context, buffer: Buffer, body: Stmt) -> None:
     local = inner.scope.alloc(buffer.name, memory_dtype(buffer.dtype), int(buffer.size.value))
     _stmt(replace(inner, buffers={**inner.buffers, buffer: local}), body)
     c.scope.add(inner.scope.stmt())
+
+
+def _scalar(c: Context, s: For) -> None:
+    """A loop that is none of lanes."""
+    if s.kind is LoopKind.UNROLL:
+        _unroll(c, s)
+    else:
+        _loop(c, s)
 
 
 def _loop(c: Context, s: For) -> None:

@@ -97,13 +97,13 @@ def _pattern(s: For) -> _Copy | None:
 def _emit(c: Context, copy: _Copy, active: Mask | None) -> None:
     """Blocks of as many rows as there are lanes, then the rows that are left."""
     begin, end = evaluate(c, copy.loop.begin).tir, evaluate(c, copy.loop.end).tir
-    count = c.scope.bind(T.Sub(end, begin), "rows")
     known, size = int_value(end), copy.lanes
     if known is not None and int_value(begin) == 0:
         blocks, rest = divmod(known, size)
         full, left = i64(blocks), i64(rest)
     else:
         rest = 1
+        count = c.scope.bind(T.Sub(end, begin), "rows")
         full = c.scope.bind(T.truncdiv(T.Max(count, i64(0)), i64(size)), "blocks")
         left = T.Sub(count, T.Mul(full, i64(size)))
     number = c.scope.var("block", "int64")

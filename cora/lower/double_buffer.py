@@ -33,6 +33,7 @@ from cora.ir.stmt import (
     Store,
     WarpProduct,
     block,
+    expressions,
     map_stmt,
     statements,
 )
@@ -42,23 +43,17 @@ from cora.ir.visit import free_vars, substitute, transform, walk
 def double_buffer(s: Stmt) -> Stmt:
     """`s` with every pipelined loop overlapped. Raises ScheduleError for a loop whose stages wait for one another."""
     doubled: dict[Buffer, Buffer] = {}
-    _find(s, doubled)
+    for loop in statements(s):
+        if isinstance(loop, For) and loop.kind is LoopKind.PIPELINE:
+            _, stage, _ = _parts(loop)
+            doubled.update((old, _twice(old)) for old in _filled(stage))
     return _rewrite(s, doubled, None) if doubled else s
 
 
-def _find(s: Stmt, doubled: dict[Buffer, Buffer]) -> None:
-    """Note the shared buffers that pipelined loops fill, and what takes the place of each."""
-    if isinstance(s, For) and s.kind is LoopKind.PIPELINE:
-        _, stage, _ = _parts(s)
-        for old in _filled(stage):
-            assert isinstance(old.size, Const)
-            doubled[old] = Buffer(old.name, old.dtype, Const(2 * int(old.size.value)), "shared")
-
-    def visit(inner: Stmt) -> Stmt:
-        _find(inner, doubled)
-        return inner
-
-    map_stmt(s, visit, lambda e: e)
+def _twice(buffer: Buffer) -> Buffer:
+    """What takes the place of a shared buffer that a pipelined loop fills."""
+    assert isinstance(buffer.size, Const)
+    return Buffer(buffer.name, buffer.dtype, Const(2 * int(buffer.size.value)), "shared")
 
 
 def _parts(loop: For) -> tuple[list[Let], Stmt, Stmt]:
@@ -88,15 +83,9 @@ def _waits(s: Stmt) -> bool:
 
 
 def _filled(s: Stmt) -> list[Buffer]:
-    found: dict[Buffer, None] = {}
-
-    def visit(inner: Stmt) -> Stmt:
-        if isinstance(inner, Store) and inner.buffer.scope == "shared":
-            found.setdefault(inner.buffer)
-        return map_stmt(inner, visit, lambda e: e)
-
-    visit(s)
-    return list(found)
+    """The shared buffers that are written in `s`, each once."""
+    stores = (part.buffer for part in statements(s) if isinstance(part, Store))
+    return list(dict.fromkeys(buffer for buffer in stores if buffer.scope == "shared"))
 
 
 def _rewrite(s: Stmt, doubled: Mapping[Buffer, Buffer], half: Expr | None) -> Stmt:
@@ -155,17 +144,8 @@ def _inside(lets: list[Let], s: Stmt) -> Stmt:
 
 
 def _variables(s: Stmt) -> frozenset[Expr]:
-    found: set[Expr] = set()
-
-    def expr(e: Expr) -> Expr:
-        found.update(free_vars(e))
-        return e
-
-    def visit(inner: Stmt) -> Stmt:
-        return map_stmt(inner, visit, expr)
-
-    visit(s)
-    return frozenset(found)
+    """What the expressions in `s` depend on."""
+    return frozenset(v for part in statements(s) for e in expressions(part) for v in free_vars(e))
 
 
 def _substituted(s: Stmt, values: Mapping[Expr, Expr]) -> Stmt:

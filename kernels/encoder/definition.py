@@ -14,9 +14,13 @@ The products are `cora.kernels.linear`; what is left is here.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import cora
+from cora.kernels.attention.definition import Attention, Program, define, packed_qkv
+from cora.kernels.encoder.config import LayerConfig
+from cora.kernels.gemm.linear import linear
 
 
 def tokens() -> tuple[Any, Any]:
@@ -36,3 +40,33 @@ def layer_norm(name: str, size: int, epsilon: float) -> tuple[cora.Tensor, cora.
     variance = cora.compute("variance", [batch, i], cora.mean(centred * centred, over=n))
     scale = cora.rsqrt(variance[batch, i] + epsilon)
     return average, variance, cora.compute(name, [batch, i, n], centred * scale * gamma[n] + beta[n])
+
+
+@dataclass(frozen=True, slots=True)
+class LayerOperators:
+    """What the kernels of a layer compute, by the names of their outputs; `normed` with average and variance before."""
+
+    qkv: cora.Tensor
+    attended: Program
+    projected: cora.Tensor
+    normed: tuple[cora.Tensor, cora.Tensor, cora.Tensor]
+    inner: cora.Tensor
+    outer: cora.Tensor
+
+
+def layer_operators(config: LayerConfig, **choices: Any) -> LayerOperators:
+    """The operators of a configuration; `choices` are further fields of `Attention`."""
+    h, f, size = config.hidden, config.inner, config.head_size
+    kind = Attention(config.heads, config.heads, size, size, size**-0.5, **choices)
+
+    def product(name: str, inputs: int, outputs: int, **more: Any) -> cora.Tensor:
+        return linear(inputs, outputs, bias=True, name=name, **more)
+
+    return LayerOperators(
+        qkv=product("qkv", h, 3 * h),
+        attended=define(kind, packed_qkv, name="attended"),
+        projected=product("projected", h, h, residual=True),
+        normed=layer_norm("normed", h, config.epsilon),
+        inner=product("inner", h, f, activation=config.activation),
+        outer=product("outer", f, h, residual=True),
+    )

