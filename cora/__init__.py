@@ -38,6 +38,7 @@ from cora.runtime.build import build, load
 from cora.runtime.deploy import KernelCall, deploy
 from cora.runtime.kernel import Kernel
 from cora.runtime.plan import Plan, plan
+from cora.runtime.wanted import Deferred
 from cora.schedule.schedule import Schedule, from_json, schedule
 from cora.settings import Settings
 from cora.storage.array import RaggedArray, ragged
@@ -61,6 +62,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "CoraError",
+    "Deferred",
     "Dim",
     "InternalError",
     "Kernel",

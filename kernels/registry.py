@@ -85,6 +85,18 @@ class Recipe:
             definition: keyword arguments of `define`.
             schedule: keyword arguments of the variant.
         """
-        defined = self.define(**definition)
-        made = self.schedule(defined, target=target, variant=variant, **schedule)
-        return cora.build(made, target=target, settings=settings or cora.Settings())
+        chosen = self.variant(target, variant)
+
+        def make() -> cora.Schedule:
+            return chosen.make(self.define(**definition), **schedule)
+
+        names = tuple(_name(f) for f in (self.define, chosen.make))
+        program = cora.Deferred((*names, definition, schedule), make) if all(names) else make()
+        return cora.build(program, target=target, settings=settings or cora.Settings())
+
+
+def _name(function: Callable[..., Any]) -> str | None:
+    """The name of a function of cora's own; None for others, whose code the name does not decide."""
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "<")
+    own = module.startswith(f"{cora.__name__}.") and "<" not in name
+    return f"{module}.{name}" if own else None

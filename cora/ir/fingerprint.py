@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 
@@ -23,7 +24,7 @@ def fingerprint(*objects: object) -> str:
             case tuple() | list():
                 for item in x:
                     h.update(digest(item))
-            case dict():
+            case Mapping():
                 for key, value in x.items():
                     h.update(digest(key))
                     h.update(digest(value))
@@ -41,3 +42,29 @@ def fingerprint(*objects: object) -> str:
         return result
 
     return digest(objects).hex()
+
+
+def is_plain(x: object) -> bool:
+    """Whether `fingerprint` says all about `x`: no part is a function or of another kind that it does not know."""
+    known: dict[int, bool] = {}
+
+    def go(x: object) -> bool:
+        match x:
+            case None | bool() | int() | float() | str() | bytes() | Enum():
+                return True
+        if id(x) in known:
+            return known[id(x)]
+        known[id(x)] = True  # `x` is not asked twice; it holds what is asked, so that ids stay valid
+        match x:
+            case tuple() | list() | frozenset() | set():
+                result = all(go(item) for item in x)
+            case Mapping():
+                result = all(go(item) for pair in x.items() for item in pair)
+            case _ if is_dataclass(x) and not isinstance(x, type):
+                result = all(go(getattr(x, field.name)) for field in fields(x))
+            case _:
+                result = False
+        known[id(x)] = result
+        return result
+
+    return go(x)

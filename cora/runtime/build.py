@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -12,7 +12,7 @@ from cora.codegen.cache import Cache
 from cora.codegen.cuda.target import resolve_cuda
 from cora.codegen.load import load as load_code
 from cora.codegen.load import without_torch
-from cora.codegen.target import FEATURES, HostTarget, resolve
+from cora.codegen.target import FEATURES, HostTarget, detect, resolve
 from cora.errors import UnsupportedError, UserError
 from cora.ir.fingerprint import fingerprint
 from cora.ir.stmt import Stmt, Tile, statements
@@ -25,23 +25,23 @@ from cora.runtime.kernel import Kernel
 from cora.runtime.names import check_names
 from cora.runtime.routines import given_objects, libraries, prepare
 from cora.runtime.versions import versions
+from cora.runtime.wanted import Deferred, Wanted
 from cora.schedule.balance import permutations_of
-from cora.schedule.default import default_schedule
-from cora.schedule.default_gpu import default_gpu_schedule
-from cora.schedule.schedule import Schedule, schedule
+from cora.schedule.schedule import Schedule
 from cora.settings import Settings
 from cora.tiles import object_code as tile_code
 from cora.tiles import select
 
 
 def build(
-    program: Schedule | Tensor | Sequence[Tensor],
+    program: Schedule | Tensor | Sequence[Tensor] | Deferred,
     target: object = "llvm",
     settings: Settings | None = None,
 ) -> Kernel:
     """Compile a program once, for every batch.
 
-    program: a schedule, or computed tensors, which get the default schedule of the target. target: "llvm" (this
+    program: a schedule, computed tensors, which get the default schedule of the target, or a `Deferred` schedule, which
+    is made only where the cache does not have its kernel. target: "llvm" (this
     machine), "cuda" (an NVIDIA GPU, sm_80), or a TVM target of one of these kinds (of kind cuda with an arch). Compiled
     kernels are kept on disk, by the structure of program, schedule, settings and target, and by versions and sources.
     Raises UserError, ScheduleError or UnsupportedError, with the reason.
@@ -50,30 +50,29 @@ def build(
     if not isinstance(chosen, Settings):
         raise UserError(f"build: settings must be a cora.Settings; got {type(settings).__name__}")
     cuda = resolve_cuda(target)
-    scheduled = _scheduled(program, gpu=cuda is not None)
     # where a kernel is kept, or its stages are written, changes nothing about it
     choices = (chosen.guards, chosen.solver, chosen.solver_rlimit, chosen.check_indices)
+    cache = Cache(chosen.cache_dir) if chosen.cache else None
     if cuda is not None:
         from cora.runtime.cuda.build import build_cuda  # the CPU's kernels need none of this
 
-        return build_cuda(scheduled, cuda, chosen, choices, define, prelude_object)
+        about = (choices, cuda.key, detect().key, *versions())
+        return build_cuda(Wanted(program, gpu=True, about=about), cuda, chosen, cache, define, prelude_object)
     host = resolve(target)
-    name = "kernel_" + "_".join(t.name for t in scheduled.outputs)
-    key = fingerprint(scheduled.outputs, scheduled.steps, choices, host.key, *versions())
-    cache = Cache(chosen.cache_dir) if chosen.cache else None
+    wanted = Wanted(program, gpu=False, about=(choices, host.key, *versions()))
 
     def text(kind: str) -> str:
-        return _Built(scheduled, host, chosen, name, cache).source(kind)
+        return _Built(wanted.schedule, host, chosen, cache).source(kind)
 
-    entry = None if cache is None or chosen.dump is not None else cache.load(key)
+    entry = None if cache is None or chosen.dump is not None else wanted.find(cache)
     if entry is not None:
         artifact = Artifact.from_bytes(entry.metadata)
         prepare(artifact.nests)
         return Kernel(artifact, LibraryCode(load_code(entry.path), entry.metadata, text))
-    built = _Built(scheduled, host, chosen, name, cache)
+    built = _Built(wanted.schedule, host, chosen, cache)
     if chosen.dump is not None:
         built.dump(chosen.dump)
-    return Kernel(built.artifact, built.code(cache, key, text))
+    return Kernel(built.artifact, built.code(cache, wanted, text))
 
 
 def load(path: str | Path) -> Kernel:
@@ -91,20 +90,6 @@ def load(path: str | Path) -> Kernel:
     return Kernel(artifact, code)
 
 
-def _scheduled(program: Schedule | Tensor | Sequence[Tensor], *, gpu: bool) -> Schedule:
-    default = default_gpu_schedule if gpu else default_schedule
-    match program:
-        case Schedule():
-            return program
-        case Tensor():
-            return default(schedule(program))
-        case list() | tuple():
-            return default(schedule(*program))
-    raise UserError(
-        f"build: expected a schedule or computed tensors; got {type(program).__name__}: {program!r}"
-    )
-
-
 class _Built:
     """A program compiled now, in this process."""
 
@@ -113,7 +98,6 @@ class _Built:
         scheduled: Schedule,
         host: HostTarget,
         settings: Settings,
-        name: str,
         cache: Cache | None,
     ) -> None:
         with without_torch():
@@ -122,6 +106,7 @@ class _Built:
 
         check_names(scheduled.tensors, permutations_of(scheduled.nests))
         begin = time.perf_counter()
+        name = "kernel_" + "_".join(t.name for t in scheduled.outputs)
         lowered = lower(scheduled, settings, name)
         lowering_seconds = time.perf_counter() - begin
         self.artifact = make_artifact(lowered, repr(scheduled), define(scheduled), host.key)
@@ -140,14 +125,14 @@ class _Built:
         """The code as text."""
         return self._compiled.source(kind)
 
-    def code(self, cache: Cache | None, key: str, text: object) -> Code:
+    def code(self, cache: Cache | None, wanted: Wanted, text: Callable[[str], str]) -> Code:
         """The code, stored in the cache if there is one."""
         prepare(self.artifact.nests)
         library = self._compiled.library
         if library is None:
             return MemoryCode(self._compiled.function, self.source)
         metadata = self.artifact.to_bytes()
-        path = private_copy(library) if cache is None else cache.store(key, library, metadata).path
+        path = private_copy(library) if cache is None else wanted.store(cache, library, metadata)
         return LibraryCode(load_code(path), metadata, self.source)
 
     def dump(self, folder: Path) -> None:

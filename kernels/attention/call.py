@@ -76,7 +76,7 @@ def attention(
 @lru_cache(maxsize=64)
 def kernel_of(spec: Attention) -> cora.Kernel:
     """The kernel for a kind of attention: inputs Q, K, V and the operands; outputs O, and lse if asked for."""
-    return cora.build(schedule(define(spec)))
+    return cora.build(cora.Deferred(("attention", spec), lambda: schedule(define(spec))))
 
 
 def _pair(lengths: Any, starts: Any, kv_lengths: Any, kv_starts: Any) -> tuple[Any, Any]:

@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,12 @@ def layer_schedules(config: LayerConfig) -> dict[str, cora.Schedule]:
 @lru_cache(maxsize=16)
 def layer_kernels(config: LayerConfig) -> LayerKernels:
     """The kernels of a configuration, built (or taken from the cache on disk) once in a process."""
-    return LayerKernels(**{name: cora.build(s) for name, s in layer_schedules(config).items()})
+    schedules = cache(lambda: layer_schedules(config))
+
+    def build(name: str) -> cora.Kernel:
+        return cora.build(cora.Deferred(("layer", name, config), lambda: schedules()[name]))
+
+    return LayerKernels(**{field.name: build(field.name) for field in fields(LayerKernels)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,40 +13,38 @@ from cora.codegen.cuda.target import CudaTarget
 from cora.codegen.link import find_linker, link
 from cora.codegen.target import HostTarget, detect
 from cora.errors import UnsupportedError
-from cora.ir.fingerprint import fingerprint
 from cora.lower.pipeline import lower
 from cora.runtime.artifact import make_artifact
 from cora.runtime.code import private_copy, write_atomically
 from cora.runtime.cuda.artifact import Call, CudaArtifact, cuda_artifact, make_calls
 from cora.runtime.cuda.kernel import CudaCode, CudaKernel
 from cora.runtime.names import check_names
-from cora.runtime.versions import versions
+from cora.runtime.wanted import Wanted
 from cora.schedule.schedule import Schedule
 from cora.settings import Settings
 
 
 def build_cuda(
-    scheduled: Schedule,
+    wanted: Wanted,
     target: CudaTarget,
     settings: Settings,
-    choices: tuple[object, ...],
+    cache: Cache | None,
     describe: Callable[[Schedule], str],
     prelude_object: Callable[..., bytes],
 ) -> CudaKernel:
-    """Compile a scheduled program for a GPU; no GPU is needed.
+    """Compile a program for a GPU; no GPU is needed.
 
-    choices: the settings that change the code. describe, prelude_object: see `cora.runtime.build`. Raises
-    UnsupportedError where the compiler (NVRTC) or a linker is missing.
+    describe, prelude_object: see `cora.runtime.build`. Raises UnsupportedError where the compiler (NVRTC) or a linker
+    is missing.
     """
     host = detect()
-    key = fingerprint(scheduled.outputs, scheduled.steps, choices, target.key, host.key, *versions())
-    cache = Cache(settings.cache_dir) if settings.cache else None
-    entry = None if cache is None or settings.dump is not None else cache.load(key)
-    tir = functools.partial(_tir, scheduled, settings, target)
+    entry = None if cache is None or settings.dump is not None else wanted.find(cache)
+    tir = functools.partial(_tir, wanted, settings, target)
     if entry is not None:
         artifact = CudaArtifact.from_bytes(entry.metadata)
         assert isinstance(artifact, CudaArtifact)
         return CudaKernel(artifact, CudaCode(entry.path, artifact, entry.metadata, tir))
+    scheduled = wanted.schedule
     check_names(scheduled.tensors)
     artifact, text = _compile(scheduled, target, settings, host, describe)
     linker = find_linker()
@@ -56,7 +54,7 @@ def build_cuda(
         )
     library = link([prelude_object(artifact.prelude, host)], linker)
     metadata = artifact.to_bytes()
-    path = private_copy(library) if cache is None else cache.store(key, library, metadata).path
+    path = private_copy(library) if cache is None else wanted.store(cache, library, metadata)
     if settings.dump is not None:
         _dump(artifact, text, settings.dump)
     return CudaKernel(artifact, CudaCode(path, artifact, metadata, tir))
@@ -90,12 +88,12 @@ def _compile(
     return cuda_artifact(base, calls, check_calls, source, cubin, target.index_bits), tir
 
 
-def _tir(scheduled: Schedule, settings: Settings, target: CudaTarget, kind: str) -> str:
+def _tir(wanted: Wanted, settings: Settings, target: CudaTarget, kind: str) -> str:
     """The TIR, emitted again."""
     from cora.codegen.cuda.source import cuda_source
 
     assert kind == "tir"
-    lowered = lower(scheduled, settings, _name(scheduled), gpu=True)
+    lowered = lower(wanted.schedule, settings, _name(wanted.schedule), gpu=True)
     return cuda_source(launches(lowered.kernel), target)[1]
 
 
