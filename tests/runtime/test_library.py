@@ -73,32 +73,33 @@ class TestCache:
             cora.build(program, settings=cora.Settings(cache_dir=tmp_path, **choices))
             return len(list(tmp_path.glob("*.entry")))
 
-        assert stored(scaled(2)) == 1
-        assert stored(scaled(2)) == 1
-        assert stored(scaled(3)) == 2
-        assert stored(cora.schedule(scaled(2))) == 3
-        assert stored(scaled(2), guards="keep") == 4
-        assert stored(scaled(2), solver="off") == 5
-        assert stored(scaled(2), cache=False) == 5
+        assert stored(cora.schedule(scaled(2))) == 1
+        assert stored(cora.schedule(scaled(2))) == 1
+        assert stored(cora.schedule(scaled(3))) == 2
+        assert stored(cora.schedule(scaled(2)), guards="keep") == 3
+        assert stored(cora.schedule(scaled(2)), solver="off") == 4
+        assert stored(cora.schedule(scaled(2)), cache=False) == 4
+        assert stored(scaled(2)) == 6  # as tensors, and as the default schedule of these
+        assert stored(scaled(2)) == 6
 
     def test_another_compiler_does_not_find_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         settings = cora.Settings(cache_dir=tmp_path)
-        cora.build(scaled(2), settings=settings)
+        cora.build(cora.schedule(scaled(2)), settings=settings)
         assert any(part.startswith("sources=") for part in versions())
         monkeypatch.setattr("cora.runtime.build.versions", lambda: ("cora-ragged=0", "sources=0"))
-        cora.build(scaled(2), settings=settings)
+        cora.build(cora.schedule(scaled(2)), settings=settings)
         assert len(list(tmp_path.glob("*.entry"))) == 2
 
     @pytest.mark.parametrize("suffix", [".so", ".entry"])
     def test_a_corrupted_entry_is_built_again(self, tmp_path: Path, suffix: str) -> None:
         settings = cora.Settings(cache_dir=tmp_path)
-        cora.build(scaled(2), settings=settings)
+        cora.build(cora.schedule(scaled(2)), settings=settings)
         (path,) = tmp_path.glob(f"*{suffix}")
         good = path.read_bytes()
         path.unlink()  # not written over: it may be mapped into this process
         path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
         with pytest.warns(RuntimeWarning, match="it is removed and the code built again"):
-            again = cora.build(scaled(2), settings=settings)
+            again = cora.build(cora.schedule(scaled(2)), settings=settings)
         assert again(a).to_list() == DOUBLED
         (path,) = tmp_path.glob(f"*{suffix}")
         assert path.read_bytes() != good[:-1] + bytes([good[-1] ^ 1])
