@@ -27,7 +27,7 @@ from cora.ir.expr import (
     binary,
 )
 from cora.ir.ufun import UFun
-from cora.ir.visit import substitute
+from cora.ir.visit import substitute, walk
 from cora.prelude.spec import Table
 from cora.prelude.status import OVERFLOW, ZERO_DIVISION
 
@@ -84,8 +84,17 @@ class Emitter:
         self._tables = tables
         self._find = find
         self._status = Cell(self, const(0))
+        self._dims: dict[Expr, tuple[Dim, ...]] = {}
+        self._known: list[dict[object, Value]] = [{}]
 
     # control flow
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Around code that need not run, or runs again: what was evaluated in it is not known behind it."""
+        self._known.append({})
+        yield
+        self._known.pop()
 
     @contextmanager
     def loop(self, count: Value) -> Iterator[Value]:
@@ -99,7 +108,8 @@ class Emitter:
         i.add_incoming(const(0), before)
         b.cbranch(b.icmp_signed("<", i, count), body, after)
         b.position_at_end(body)
-        yield i
+        with self.scope():
+            yield i
         i.add_incoming(b.add(i, const(1), flags=("nsw",)), b.block)
         b.branch(head)
         b.position_at_end(after)
@@ -113,7 +123,8 @@ class Emitter:
         b.position_at_end(head)
         b.cbranch(condition(), body, after)
         b.position_at_end(body)
-        yield
+        with self.scope():
+            yield
         b.branch(head)
         b.position_at_end(after)
 
@@ -131,10 +142,10 @@ class Emitter:
         """The value of `then` or of `other`; the one not taken is not evaluated."""
         b = self.builder
         with b.if_else(condition) as (yes, no):
-            with yes:
+            with yes, self.scope():
                 a = then()
                 a_block = b.block
-            with no:
+            with no, self.scope():
                 c = other()
                 c_block = b.block
         result = b.phi(a.type)
@@ -168,7 +179,24 @@ class Emitter:
         return self.builder.select(self.builder.icmp_signed(">", x, y), x, y)
 
     def value(self, e: Expr, env: Env) -> Value:
-        """The value of `e`: 64 bits for integers, one for bool; `env` holds the dims."""
+        """The value of `e`: 64 bits for integers, one for bool; `env` holds the dims.
+
+        What was evaluated before, where that has run, is not evaluated again: costs of iterations and the guards of
+        tables repeat most of their parts.
+        """
+        if isinstance(e, (Const, Size, Dim)):
+            return self._evaluated(e, env)
+        if e not in self._dims:
+            self._dims[e] = tuple(x for x in walk(e) if isinstance(x, Dim))
+        key = (e, *(env[dim] for dim in self._dims[e]))
+        for known in self._known:
+            if key in known:
+                return known[key]
+        result = self._evaluated(e, env)
+        self._known[-1][key] = result
+        return result
+
+    def _evaluated(self, e: Expr, env: Env) -> Value:
         b = self.builder
         match e:
             case Const(value=value):

@@ -20,14 +20,7 @@ from cora.ir.ufun import UFun
 from cora.prelude.evaluate import NativePrelude, entry_point
 from cora.prelude.keys import Keys
 from cora.prelude.spec import PreludeSpec
-from cora.prelude.status import (
-    FACT_VIOLATED,
-    MAX_ENTRIES,
-    NO_ROOM,
-    PER_TABLE,
-    TOO_LARGE,
-    WRONG_COUNT,
-)
+from cora.prelude.status import FACT_VIOLATED, PER_TABLE
 
 
 def llvm_ir(spec: PreludeSpec, *, prefix: str = "") -> str:
@@ -94,7 +87,7 @@ def _build(spec: PreludeSpec, prefix: str) -> Any:
 
     from cora.prelude.emit import I64, PTR, Emitter, const
     from cora.prelude.fills import emit_check, emit_fill
-    from cora.prelude.rows import Helpers
+    from cora.prelude.rows import ADMIT, Helpers
 
     module = ir.Module(name="prelude")
     helpers = Helpers(module)
@@ -117,22 +110,14 @@ def _build(spec: PreludeSpec, prefix: str) -> Any:
             with b.if_then(condition, likely=False):
                 b.ret(b.add(const((t + 1) * PER_TABLE), fault))
 
-        def fail_on_status() -> None:
+        entries, entries_room = x.count(table.size, {}), b.load(at(room + t), typ=I64)
+        b.store(entries, at(counts + t))
+        fault = helpers.call(x, ADMIT, [x.status(), entries, entries_room])
+        fail_if(b.icmp_signed("!=", fault, const(0)), fault)
+        with b.if_then(b.icmp_signed(">=", entries_room, const(0))), x.scope():
+            emit_fill(x, helpers, table, addresses[t], entries)
             status = x.status()
             fail_if(b.icmp_signed("!=", status, const(0)), status)
-
-        entries = x.count(table.size, {})
-        fail_on_status()
-        b.store(entries, at(counts + t))
-        fail_if(b.icmp_signed(">", entries, const(MAX_ENTRIES)), const(TOO_LARGE))
-        entries_room = b.load(at(room + t), typ=I64)
-        with b.if_else(b.icmp_signed("<", entries_room, const(0))) as (filled, empty):
-            with filled:
-                fail_if(b.icmp_signed("!=", entries, b.not_(entries_room)), const(WRONG_COUNT))
-            with empty:
-                fail_if(b.icmp_signed("<", entries_room, entries), const(NO_ROOM))
-                emit_fill(x, helpers, table, addresses[t], entries)
-                fail_on_status()
         wrong = emit_check(x, helpers, table, addresses[t], entries)
         b.store(wrong, at(entry))
         fail_if(b.icmp_signed(">=", wrong, const(0)), const(FACT_VIOLATED))

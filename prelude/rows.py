@@ -1,4 +1,4 @@
-"""The loops over rows and entries that tables share: private functions, each in a module at most once.
+"""What tables share, the loops over rows and entries among it: private functions, each in a module at most once.
 
 One function more costs over a millisecond of compile time, whatever its length; so tables of a kind share
 theirs.
@@ -13,6 +13,7 @@ from typing import Any
 from llvmlite import ir
 
 from cora.prelude.emit import I32, I64, PTR, Cell, Emitter, Value, const, no_tables
+from cora.prelude.status import MAX_ENTRIES, NO_ROOM, TOO_LARGE, WRONG_COUNT
 
 _LANES = 16
 _VECTOR = ir.VectorType(I32, _LANES)
@@ -131,6 +132,20 @@ def _check_rows(
     return bad.get()
 
 
+def _admit(x: Emitter, status: Value, entries: Value, room: Value) -> Value:
+    """What forbids to fill or to use a table: the status of counting its entries, or these; 0 if nothing does.
+
+    room: as in the frame (`cora.prelude.native`).
+    """
+    b = x.builder
+    other = b.icmp_signed("!=", entries, b.not_(room))
+    filled = b.select(other, const(WRONG_COUNT), const(0))
+    empty = b.select(b.icmp_signed("<", room, entries), const(NO_ROOM), const(0))
+    fault = b.select(b.icmp_signed("<", room, const(0)), filled, empty)
+    fault = b.select(b.icmp_signed(">", entries, const(MAX_ENTRIES)), const(TOO_LARGE), fault)
+    return b.select(b.icmp_signed("!=", status, const(0)), status, fault)
+
+
 def _check_sums(x: Emitter, data: Value, base: Value, count: Value) -> Value:
     """The first of `count` sums from `base` on that is below the one before, or not 0 first; else -1."""
     b = x.builder
@@ -184,6 +199,7 @@ def _splat(x: Emitter, value: Value) -> Value:
     return b.shuffle_vector(first, undefined, ir.Constant(_VECTOR, [0] * _LANES))
 
 
+ADMIT = Helper("admit", (I64, I64, I64), _admit)
 FILL_ROWS = Helper("fill_rows", (PTR, PTR, I64, I64, I64, I64, I64), _fill_rows)
 CHECK_ROWS = Helper("check_rows", (PTR, PTR, I64, I64, I64, I64), _check_rows)
 CHECK_SUMS = Helper("check_sums", (PTR, I64, I64), _check_sums)
