@@ -38,7 +38,7 @@ from cora.codegen.target import detect
 from cora.lower.pipeline import lower
 from cora.prelude import Arena
 from cora.runtime.artifact import make_artifact
-from cora.runtime.build import prelude_object
+from cora.runtime.build import prelude_objects
 
 EXPERIMENT = "foundation"
 DATASET = "race"
@@ -202,13 +202,13 @@ def _builds(scale: Scale, folder: Path) -> list[Row]:
 
     lowered = lower(schedule, UNCACHED)
     artifact = make_artifact(lowered, repr(schedule), "", host.key)
-    prelude = prelude_object(artifact.prelude, host)
+    prelude = prelude_objects(artifact.prelude, host, None)
     calls = {
         "cold": cold,
         "schedule": lambda: first_program(tag=f"_{next(tags)}"),
         "lower": lowering,
-        "prelude_object": lambda: prelude_object(artifact.prelude, host),
-        "tir_and_llvm": lambda: code_generation.compile_functions([lowered.kernel], host, [prelude]),
+        "prelude_object": lambda: prelude_objects(artifact.prelude, host, None),
+        "tir_and_llvm": lambda: code_generation.compile_functions([lowered.kernel], host, prelude),
         "cached": lambda: cora.build(schedule, settings=cached),
     }
     timings = measure(calls, repeats=scale.builds, warmup_ms=0.0, min_sample_ms=0.0)

@@ -1,6 +1,6 @@
 """Native code of a prelude, compiled with llvmlite (which is imported only when something is compiled).
 
-A module has one public function,
+The module of a specification has one public function,
 
     int64 <prefix>prelude_compute(int64 *frame)
 
@@ -14,6 +14,7 @@ one at fault are complete, and nothing else was written.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from cora.ir.ufun import UFun
@@ -24,18 +25,37 @@ from cora.prelude.status import FACT_VIOLATED, PER_TABLE
 
 
 def llvm_ir(spec: PreludeSpec, *, prefix: str = "") -> str:
-    """The module of `spec` as LLVM IR, before optimisation."""
-    return str(_build(spec, prefix))
+    """The module of `spec` as LLVM IR, before optimisation, with the functions that all preludes share."""
+    return str(_build(spec, prefix, alone=True))
 
 
 def object_code(spec: PreludeSpec, *, cpu: str, features: str, prefix: str = "") -> bytes:
-    """A relocatable, position-independent object with the code of `spec`.
+    """A relocatable, position-independent object with the code of `spec`; it needs that of `shared_code` beside it.
 
     `cpu` ("native": this machine's) and `features` are LLVM's names ("znver4", "+avx2,..."), for this
     architecture. Two objects in one library need different prefixes.
     """
     machine = _machine(cpu, features, jit=False)
-    return bytes(machine.emit_object(_optimised(spec, prefix, machine)))
+    return bytes(machine.emit_object(_optimised(_build(spec, prefix, alone=False), machine)))
+
+
+@cache
+def shared_code(cpu: str, features: str) -> bytes:
+    """An object with the functions that the objects of all preludes call, hidden; see `object_code`."""
+    from llvmlite import ir
+
+    from cora.prelude.orders import HELPERS as ORDERS
+    from cora.prelude.rows import HELPERS as ROWS
+    from cora.prelude.rows import Helpers
+
+    module = ir.Module(name="prelude")
+    helpers = Helpers(module, inside=True)
+    names = [helpers.function(helper).name for helper in (*ROWS, *ORDERS)]
+    machine = _machine(cpu, features, jit=False)
+    optimised = _optimised(module, machine)
+    for name in names:
+        optimised.get_function(name).visibility = "hidden"
+    return bytes(machine.emit_object(optimised))
 
 
 def jit(spec: PreludeSpec) -> NativePrelude:
@@ -43,7 +63,7 @@ def jit(spec: PreludeSpec) -> NativePrelude:
     from llvmlite import binding
 
     machine = _machine(binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten(), jit=True)
-    engine = binding.create_mcjit_compiler(_optimised(spec, "", machine), machine)
+    engine = binding.create_mcjit_compiler(_optimised(_build(spec, "", alone=True), machine), machine)
     engine.finalize_object()
     return NativePrelude(spec, engine.get_function_address(entry_point("")), owner=engine)
 
@@ -64,11 +84,11 @@ def _machine(cpu: str, features: str, *, jit: bool) -> Any:
     )
 
 
-def _optimised(spec: PreludeSpec, prefix: str, machine: Any) -> Any:
-    """The module of `spec` after LLVM's passes. Few: long fills are vectors as they are written."""
+def _optimised(built: Any, machine: Any) -> Any:
+    """A module after LLVM's passes. Few: long fills are vectors as they are written."""
     from llvmlite import binding
 
-    module = binding.parse_assembly(llvm_ir(spec, prefix=prefix))
+    module = binding.parse_assembly(str(built))
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     module.verify()
@@ -81,8 +101,8 @@ def _optimised(spec: PreludeSpec, prefix: str, machine: Any) -> Any:
     return module
 
 
-def _build(spec: PreludeSpec, prefix: str) -> Any:
-    """The module, as an llvmlite object."""
+def _build(spec: PreludeSpec, prefix: str, *, alone: bool) -> Any:
+    """The module, as an llvmlite object; `alone`: with all that it calls."""
     from llvmlite import ir
 
     from cora.prelude.emit import I64, PTR, Emitter, const
@@ -90,7 +110,7 @@ def _build(spec: PreludeSpec, prefix: str) -> Any:
     from cora.prelude.rows import ADMIT, Helpers
 
     module = ir.Module(name="prelude")
-    helpers = Helpers(module)
+    helpers = Helpers(module, inside=alone)
     function = ir.Function(module, ir.FunctionType(I64, [PTR]), name=entry_point(prefix))
     function.attributes.add("nounwind")
     b = ir.IRBuilder(function.append_basic_block("entry"))

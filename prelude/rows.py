@@ -1,7 +1,6 @@
-"""What tables share, the loops over rows and entries among it: private functions, each in a module at most once.
+"""What tables share, the loops over rows and entries among it: functions, each in a module at most once.
 
-One function more costs over a millisecond of compile time, whatever its length; so tables of a kind share
-theirs.
+They know nothing of a specification, so that they are compiled once for a processor (`native.shared_code`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _VECTOR = ir.VectorType(I32, _LANES)
 
 @dataclass(frozen=True)
 class Helper:
-    """A private function: `emit` gives its result (64 bits) from its arguments, of types `types`."""
+    """A function: `emit` gives its result (64 bits) from its arguments, of types `types`."""
 
     name: str
     types: tuple[Any, ...]
@@ -29,28 +28,38 @@ class Helper:
 
 
 class Helpers:
-    """The helpers of one module, made when they are first called."""
+    """The helpers of one module, made when they are first called: here (`inside`), or only declared."""
 
-    def __init__(self, module: Value) -> None:
+    def __init__(self, module: Value, *, inside: bool) -> None:
         self._module = module
+        self._inside = inside
         self._made: dict[str, Value] = {}
 
     def call(self, x: Emitter, helper: Helper, arguments: Sequence[Value]) -> Value:
         """The result of `helper`, called from the function that `x` emits."""
+        return x.builder.call(self.function(helper), arguments)
+
+    def function(self, helper: Helper) -> Value:
+        """The function of `helper`."""
         function = self._made.get(helper.name)
         if function is None:
             signature = ir.FunctionType(I64, helper.types)
-            function = ir.Function(self._module, signature, name=f"prelude.{helper.name}")
-            function.linkage = "internal"
+            function = ir.Function(self._module, signature, name=symbol(helper))
             function.attributes.add("noinline")
             function.attributes.add("nounwind")
             for argument in function.args:
                 if argument.type == PTR:
                     argument.add_attribute("noalias")
-            builder = ir.IRBuilder(function.append_basic_block("entry"))
-            builder.ret(helper.emit(no_tables(builder), *function.args))
+            if self._inside:
+                builder = ir.IRBuilder(function.append_basic_block("entry"))
+                builder.ret(helper.emit(no_tables(builder), *function.args))
             self._made[helper.name] = function
-        return x.builder.call(function, arguments)
+        return function
+
+
+def symbol(helper: Helper) -> str:
+    """The name of a helper's function; hidden, so that each library has its own."""
+    return f"cora_prelude_{helper.name}"
 
 
 def _fill_rows(
@@ -205,3 +214,4 @@ CHECK_ROWS = Helper("check_rows", (PTR, PTR, I64, I64, I64, I64), _check_rows)
 CHECK_SUMS = Helper("check_sums", (PTR, I64, I64), _check_sums)
 CHECK_LENGTHS = Helper("check_lengths", (PTR, I64), _check_lengths)
 CHECK_CUTS = Helper("check_cuts", (PTR, I64, I64), _check_cuts)
+HELPERS = (ADMIT, FILL_ROWS, CHECK_ROWS, CHECK_SUMS, CHECK_LENGTHS, CHECK_CUTS)

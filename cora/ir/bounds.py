@@ -92,8 +92,7 @@ def _atom_bounds(e: Expr, ranges: Ranges) -> tuple[Bound, Bound]:
                 else (None, None)
             )
         case Binary(op="mod", a=a, b=b):
-            hi = bounds(b, ranges)[1]
-            divisor = bounds(b, ranges)[0]
+            divisor, hi = bounds(b, ranges)
             known = divisor is not None and divisor >= 0
             return (0, None if hi is None else max(hi - 1, 0)) if known else (None, None)
         case Binary(op="min", a=a, b=b):

@@ -22,17 +22,18 @@ def _fields_of(kind: type) -> Callable[[object], tuple[object, ...]]:
 
 
 class Node:
-    """Structural equality with a cached hash, for frozen dataclasses. `_order` caches `poly.order_key`, `_dtype` the
-    type of what has operands.
+    """Structural equality with a cached hash, for frozen dataclasses. `_order` caches `poly.order_key`,
+    `_polynomial` what the function of that name gives, `_dtype` the type of what has operands.
 
     Nodes that were found equal share a representative, `_same`, so that no two trees are walked twice: expressions that
     share parts would be compared in exponential time otherwise.
     """
 
-    __slots__ = ("_dtype", "_hash", "_order", "_same")
+    __slots__ = ("_dtype", "_hash", "_order", "_polynomial", "_same")
     _dtype: str
     _hash: int
     _order: str
+    _polynomial: object
     _same: Node
 
     def _key(self) -> tuple[object, ...]:

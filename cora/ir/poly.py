@@ -98,6 +98,16 @@ def is_index(e: Expr) -> bool:
 
 def polynomial(e: Expr) -> Poly:
     """`e` (of index type) as a polynomial; what is not +, -, *, or a literal is an atom."""
+    try:
+        known = e._polynomial
+    except AttributeError:
+        known = _polynomial(e)
+        object.__setattr__(e, "_polynomial", known)
+    assert isinstance(known, Poly)
+    return known
+
+
+def _polynomial(e: Expr) -> Poly:
     match e:
         case Const(value=v):
             return Poly({(): int(v)} if v else {})

@@ -174,6 +174,7 @@ def free_dims(e: Expr) -> frozenset[Dim]:
             return result
 
 
+@lru_cache(maxsize=1 << 14)
 def free_vars(e: Expr) -> frozenset[Var]:
     """The loop variables in `e`."""
     return frozenset(n for n in walk(e) if isinstance(n, Var))

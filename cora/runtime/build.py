@@ -17,7 +17,7 @@ from cora.errors import UnsupportedError, UserError
 from cora.ir.fingerprint import fingerprint
 from cora.ir.stmt import Stmt, Tile, statements
 from cora.ir.tensor import Tensor
-from cora.prelude import PreludeSpec, object_code
+from cora.prelude import PreludeSpec, object_code, shared_code
 from cora.prove import Effort, Method
 from cora.runtime.artifact import Artifact, make_artifact
 from cora.runtime.code import Code, LibraryCode, MemoryCode, load_library, private_copy, write_atomically
@@ -57,7 +57,9 @@ def build(
         from cora.runtime.cuda.build import build_cuda  # the CPU's kernels need none of this
 
         about = (choices, cuda.key, detect().key, *versions())
-        return build_cuda(Wanted(program, gpu=True, about=about), cuda, chosen, cache, define, prelude_object)
+        return build_cuda(
+            Wanted(program, gpu=True, about=about), cuda, chosen, cache, define, prelude_objects
+        )
     host = resolve(target)
     wanted = Wanted(program, gpu=False, about=(choices, host.key, *versions()))
 
@@ -112,11 +114,11 @@ class _Built:
         self.artifact = make_artifact(lowered, repr(scheduled), define(scheduled), host.key)
         functions = [lowered.kernel, *([lowered.check] if lowered.check is not None else [])]
         with ThreadPoolExecutor(1) as other:  # both compilers release the interpreter's lock
-            tasks = [other.submit(prelude_object, self.artifact.prelude, host)]
+            tasks = [other.submit(prelude_objects, self.artifact.prelude, host, cache)]
             if any(has_tile(f.body) for f in functions):
-                tasks.append(other.submit(tiles_object, host, cache))
+                tasks.append(other.submit(tile_objects, host, cache))
             given = given_objects(scheduled.steps, host)
-            objects = chain(given, (task.result() for task in tasks))
+            objects = chain(given, (code for task in tasks for code in task.result()))
             self._compiled = compile_functions(functions, host, objects, libraries(lowered.nests))
         compiling_seconds = time.perf_counter() - begin - lowering_seconds
         self._times = _times(lowering_seconds, compiling_seconds, lowered.effort)
@@ -155,24 +157,31 @@ def _times(lowering_seconds: float, compiling_seconds: float, effort: Mapping[Me
     return "\n".join([*lines, f"compiling_ms {1e3 * compiling_seconds:.1f}", ""])
 
 
-def prelude_object(spec: PreludeSpec, host: HostTarget) -> bytes:
-    """The prelude as an object file for the same processor as the kernel."""
-    signs = [f"{'+' if f in host.features else '-'}{f}" for f in FEATURES[host.arch]]
-    return object_code(spec, cpu=host.cpu, features=",".join(signs))
+def prelude_objects(spec: PreludeSpec, host: HostTarget, cache: Cache | None) -> tuple[bytes, ...]:
+    """The prelude as object files for the same processor as the kernel: its own, and what all preludes share."""
+    features = ",".join(f"{'+' if f in host.features else '-'}{f}" for f in FEATURES[host.arch])
+    shared = _once(("prelude", host.key), cache, lambda: shared_code(host.cpu, features))
+    return object_code(spec, cpu=host.cpu, features=features), shared
 
 
-def tiles_object(host: HostTarget, cache: Cache | None) -> bytes:
-    """The micro-kernels for the processor as an object file; compiled once per machine."""
+def tile_objects(host: HostTarget, cache: Cache | None) -> tuple[bytes, ...]:
+    """The micro-kernels for the processor as an object file."""
     family = select(host.features)
     if family is None:
         raise UnsupportedError(f"tensorize: no micro-kernels for {host.key}")
-    key = fingerprint("tiles", family, host.key, *versions())
-    entry = None if cache is None else cache.load(key)
+    return (_once(("tiles", family, host.key), cache, lambda: tile_code(family, host.cpu, "")),)
+
+
+def _once(about: tuple[object, ...], cache: Cache | None, compiled: Callable[[], bytes]) -> bytes:
+    """Code that depends on the processor alone: compiled once per machine."""
+    if cache is None:
+        return compiled()
+    key = fingerprint(*about, *versions())
+    entry = cache.load(key)
     if entry is not None:
         return entry.path.read_bytes()
-    code = tile_code(family, host.cpu, "")
-    if cache is not None:
-        cache.store(key, code, b"tiles")
+    code = compiled()
+    cache.store(key, code, b"")
     return code
 
 

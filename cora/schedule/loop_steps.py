@@ -69,7 +69,7 @@ def _peeled(nest: LoopNest, place: int, outer: tuple[Var, Expr], inner: Var, fac
     if full != count:
         # not below 0: a loop outside may run further than its own range, where no iteration of these exists
         result = result.with_leaf(place, replace(result.leaves[place], cut=simplify(binary("max", full, 0))))
-    return replace(result, facts=(*result.facts, simplify(joined < extent))).check_order("split")
+    return replace(result, assumed=(*result.assumed, joined < extent)).check_order("split")
 
 
 def _shifted(nest: LoopNest, place: int, outer: tuple[Var, Expr], inner: Var, factor: int) -> LoopNest:
@@ -153,7 +153,7 @@ def _even_parts(
         facts = (*facts, binary("le", size, largest))
         if not nest.leaves[place].reduction:  # whose blocks run once even where there is nothing
             facts = (*facts, binary("le", ONE, size))
-    return replace(result, facts=(*result.facts, *map(simplify, facts))).check_order("split")
+    return replace(result, assumed=(*result.assumed, *facts)).check_order("split")
 
 
 def fuse(step: Fuse, nest: LoopNest) -> LoopNest:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from cora.errors import ScheduleError
 from cora.ir.expr import Const, Dim, Expr, Var, binary, unary
@@ -100,7 +101,7 @@ class LoopNest:
 
     values: each root dim (of the tensor, and reduced over) as an expression over leaf variables.
     conditions: what must hold for an iteration to exist (from splits that do not divide, and bulk padding).
-    facts: what holds in every iteration by construction.
+    assumed: what holds in every iteration by construction; `facts` in normal form.
     padding: the multiple to which the loop over a root dim is padded.
     tile: how many of the innermost loops a micro-kernel runs (0: none). routine: which one, if it is none of ours.
     by_warp: whether the tensor cores run the five innermost loops: blocks of rows and columns of a warp, 16 steps of
@@ -118,7 +119,7 @@ class LoopNest:
     leaves: tuple[Leaf, ...]
     values: Mapping[Dim, Expr]
     conditions: tuple[Expr, ...] = ()
-    facts: tuple[Expr, ...] = ()
+    assumed: tuple[Expr, ...] = ()
     padding: Mapping[Dim, int] = field(default_factory=dict)
     around: tuple[Leaf, ...] = ()
     tile: int = 0
@@ -161,6 +162,11 @@ class LoopNest:
         return self.accumulates or bool(self.blocks)
 
     @property
+    def facts(self) -> tuple[Expr, ...]:
+        """What holds in every iteration, simplified: only when it is asked for, since every step changes it."""
+        return tuple(_normal_form(condition) for condition in self.assumed)
+
+    @property
     def untouched(self) -> bool:
         """Whether no step has changed the loops."""
         return (
@@ -193,7 +199,7 @@ class LoopNest:
             leaves=(*others[:place], *new, *others[place:]),
             values={d: substitute(v, values) for d, v in self.values.items()},
             conditions=tuple(substitute(c, values) for c in self.conditions),
-            facts=tuple(simplify(substitute(c, values)) for c in self.facts),
+            assumed=tuple(substitute(c, values) for c in self.assumed),
             regions={
                 d: Region(simplify(substitute(r.begin, values)), r.largest) for d, r in self.regions.items()
             },
@@ -204,11 +210,11 @@ class LoopNest:
 
         So what was a fact of their variables is one only where the condition holds.
         """
-        facts = tuple(
+        assumed = tuple(
             binary("or", unary("not", condition), fact) if free_vars(fact) & set(extended) else fact
-            for fact in self.facts
+            for fact in self.assumed
         )
-        return replace(self, conditions=(*self.conditions, condition), facts=facts)
+        return replace(self, conditions=(*self.conditions, condition), assumed=assumed)
 
     def fresh(self, name: str, step: str) -> str:
         """`name`, if neither a leaf nor a loop around the nest has it; ScheduleError otherwise."""
@@ -235,6 +241,11 @@ class LoopNest:
                 f"{step}: the accumulators of '{self.tensor.name}' live in loop '{self.kept_in}'; cache_write last"
             )
         return self
+
+
+@lru_cache(maxsize=1 << 12)
+def _normal_form(condition: Expr) -> Expr:
+    return simplify(condition)
 
 
 @dataclass(frozen=True, slots=True)

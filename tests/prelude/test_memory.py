@@ -14,7 +14,7 @@ import pytest
 from cora.errors import InternalError
 from cora.ir.expr import Dim, Size, round_up
 from cora.ir.ufun import Given, UFun, formal, fusion_maps, scan
-from cora.prelude import Arena, NativePrelude, jit, llvm_ir, load, object_code, specify
+from cora.prelude import Arena, NativePrelude, jit, llvm_ir, load, object_code, shared_code, specify
 from cora.storage.offsets import table_offset, table_size
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -103,8 +103,11 @@ def test_a_linked_object_gives_the_same_tables(native: NativePrelude, tmp_path: 
     for name, spec in (("a_", SPEC), ("b_", other)):
         code = object_code(spec, cpu=cpu, features=features, prefix=name)
         (tmp_path / f"{name}.o").write_bytes(code)
+    (tmp_path / "shared.o").write_bytes(shared_code(cpu, features))
     library = tmp_path / "tables.so"
-    subprocess.run(["ld", "-shared", "-o", library, *sorted(tmp_path.glob("*.o"))], check=True)
+    subprocess.run(
+        ["ld", "-shared", "--no-undefined", "-o", library, *sorted(tmp_path.glob("*.o"))], check=True
+    )
     loaded = ctypes.CDLL(str(library))
     a, b = load(SPEC, loaded, prefix="a_"), load(other, loaded, prefix="b_")
     for lens in ((), (0, 3, 0, 0), (17, 400, 1)):
@@ -118,8 +121,11 @@ def test_a_linked_object_gives_the_same_tables(native: NativePrelude, tmp_path: 
 
 def test_only_one_symbol_is_public(tmp_path: Path) -> None:
     (tmp_path / "x.o").write_bytes(object_code(SPEC, cpu="x86-64", features="", prefix="k_"))
+    (tmp_path / "shared.o").write_bytes(shared_code("x86-64", ""))
+    library = tmp_path / "tables.so"
+    subprocess.run(["ld", "-shared", "-z", "defs", "-o", library, *sorted(tmp_path.glob("*.o"))], check=True)
     symbols = subprocess.run(
-        ["nm", "--extern-only", tmp_path / "x.o"], check=True, capture_output=True, text=True
+        ["nm", "--dynamic", library], check=True, capture_output=True, text=True
     ).stdout.split()
     assert symbols[1:] == ["T", "k_prelude_compute"]
 

@@ -30,11 +30,11 @@ def build_cuda(
     settings: Settings,
     cache: Cache | None,
     describe: Callable[[Schedule], str],
-    prelude_object: Callable[..., bytes],
+    prelude_objects: Callable[..., tuple[bytes, ...]],
 ) -> CudaKernel:
     """Compile a program for a GPU; no GPU is needed.
 
-    describe, prelude_object: see `cora.runtime.build`. Raises UnsupportedError where the compiler (NVRTC) or a linker
+    describe, prelude_objects: see `cora.runtime.build`. Raises UnsupportedError where the compiler (NVRTC) or a linker
     is missing.
     """
     host = detect()
@@ -52,7 +52,7 @@ def build_cuda(
         raise UnsupportedError(
             "build for 'cuda': no linker was found (ld or g++) for the code that runs on the host"
         )
-    library = link([prelude_object(artifact.prelude, host)], linker)
+    library = link(prelude_objects(artifact.prelude, host, cache), linker)
     metadata = artifact.to_bytes()
     path = private_copy(library) if cache is None else wanted.store(cache, library, metadata)
     if settings.dump is not None:
