@@ -199,26 +199,13 @@ class _Lowering:
         workers = [Range(worker_of(leaf), WORKERS) for leaf in nest.scope if leaf.kind is LoopKind.PARALLEL]
         ranges = (*workers, *context_of(nest).ranges)
         reader = TableReader(self.tables, ranges, self.guards, name)
-        return _Part(
-            make_loops(
-                operation,
-                self.places,
-                self.buffers,
-                self.guards,
-                {k: with_barriers(v, nest) for k, v in loops.items()},
-                *filled,
-            ),
-            reader.stmt(
-                make_loops(
-                    operation,
-                    self.places,
-                    self.buffers,
-                    self.guards,
-                    {k: with_barriers(v, nest) for k, v in read.items()},
-                    *filled,
-                )
-            ),
-        )
+
+        def around(stages: Mapping[str, list[Stage]]) -> Stmt:
+            attached = {loop: with_barriers(inside, nest) for loop, inside in stages.items()}
+            return make_loops(operation, self.places, self.buffers, self.guards, attached, *filled)
+
+        made = around(loops)
+        return _Part(made, reader.stmt(around(read) if read else made))
 
     def in_registers(self, root: str, part: _Part) -> _Part:
         """On a GPU, what is computed inside a loop of its consumer stays on the chip where it may."""
