@@ -10,12 +10,14 @@ and maxima. Sound; what it does not find may still be true.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from heapq import heappop, heappush
 from math import gcd
 from typing import TypeAlias
 
 from cora.ir import dtypes
+from cora.ir.bounds import bounds
 from cora.ir.expr import Binary, Call, Const, Dim, Expr, Select, Size, Unary, Var
 from cora.ir.facts import facts, relations, values_nonnegative
 from cora.ir.visit import substitute, walk
@@ -23,6 +25,7 @@ from cora.prove.context import Context, Range
 from cora.prove.logic import conjuncts, negate
 from cora.prove.terms import Extremum, Frozen, Leaf, Mono, Poly, Quotient, Terms, combine, freeze
 
+_AGE = 3  # every so many times the oldest of them is next
 _STEPS = (24, 12, 6)  # polynomials looked at for one goal `p >= 0`, by level of guards
 _BUDGET = 200  # the same in total, over all parts of a goal
 _TERMS = 24  # larger polynomials are not looked at
@@ -37,6 +40,35 @@ class _Budget:
 
     def __init__(self) -> None:
         self.left = _BUDGET
+
+
+class _Frontier:
+    """The polynomials that a search has yet to look at: best first, with the fewest terms that may be negative, and now
+    and then the oldest, since all that a bad one leads to may look better than a good one.
+    """
+
+    def __init__(self) -> None:
+        self._by_size: list[tuple[int, int, int]] = []
+        self._by_age: deque[int] = deque()
+        self._left: dict[int, Poly] = {}
+        self._added = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._left)
+
+    def add(self, bad: int, p: Poly) -> None:
+        """Add `p`, of whose terms `bad` may be negative."""
+        heappush(self._by_size, (bad, len(p), self._added))
+        self._by_age.append(self._added)
+        self._left[self._added] = p
+        self._added += 1
+
+    def take(self, *, oldest: bool) -> Poly:
+        """The best, or the oldest."""
+        while True:
+            number = self._by_age.popleft() if oldest else heappop(self._by_size)[-1]
+            if number in self._left:
+                return self._left.pop(number)
 
 
 class Interval:
@@ -109,10 +141,10 @@ class Interval:
         )
 
     def _by_cases(self, goal: Expr) -> bool:
-        """Distinguish the cases of the first minimum, maximum or Select in the goal or in a range."""
+        """Distinguish the cases of the first minimum, maximum or Select in the goal, a range or an assumption."""
         if self._splits == 0 or self._level > 0:
             return False
-        for e in (goal, *(r.end for r in self._context.ranges)):
+        for e in (goal, *(r.end for r in self._context.ranges), *self._context.assumptions):
             for node in walk(e):
                 match node:
                     case Select(cond=c, then=a, other=b) if dtypes.is_int(a.dtype):
@@ -187,26 +219,25 @@ class Interval:
         return found
 
     def _search(self, start: Poly) -> bool:
-        """Best first: the polynomial with the fewest terms that may be negative is looked at next."""
         seen: set[Frozen] = set()
-        waiting: list[tuple[int, int, int, Poly]] = []
+        frontier = _Frontier()
 
         def add(p: Poly) -> bool:
             p = _reduced(p)
             bad = sum(not self._is_good(m, c) for m, c in p.items())
             key = freeze(p)
             if bad and key not in seen and len(p) <= _TERMS:
-                heappush(waiting, (bad, len(p), len(seen), p))
+                frontier.add(bad, p)
                 seen.add(key)
             return bad == 0
 
         if add(start):
             return True
-        for _ in range(_STEPS[self._level]):
-            if not waiting or self._budget.left == 0:
+        for step in range(_STEPS[self._level]):
+            if not frontier or self._budget.left == 0:
                 return False
             self._budget.left -= 1
-            *_, p = heappop(waiting)
+            p = frontier.take(oldest=step % _AGE == _AGE - 1)
             known = self._facts_for(p)
             bad_terms = [m for m, c in p.items() if not self._is_good(m, c)]
             for mono in sorted(bad_terms, key=self._order, reverse=True):
@@ -215,7 +246,10 @@ class Interval:
         return False
 
     def _moves(self, p: Poly, mono: Mono, known: list[Poly]) -> Iterator[Poly]:
-        """What remains of `p` without a multiple of a known inequality that cancels `mono`."""
+        """What remains of `p` without a multiple of a known inequality that cancels `mono`.
+
+        If p has to be scaled for that, by k, then k*p > -k is enough: p is an integer.
+        """
         c = p[mono]
         for g in known:
             for term, gc in g.items():
@@ -224,7 +258,9 @@ class Interval:
                 times = _divide(mono, term)
                 if times is not None and all(self._is_positive(x) for x in times):
                     common = gcd(c, gc)
-                    yield combine(p, -abs(c) // common, g, times, abs(gc) // common)
+                    scale = abs(gc) // common
+                    rest = combine(p, -abs(c) // common, g, times, scale)
+                    yield combine(rest, 1, {(): scale - 1}) if scale > 1 else rest
 
     def _is_good(self, mono: Mono, c: int) -> bool:
         return c > 0 and all(self._is_positive(x) for x in mono)
@@ -238,6 +274,9 @@ class Interval:
                 known = True
             case Leaf(expr=Call(fun=fun)):
                 known = values_nonnegative(fun)
+            case Leaf(expr=Binary(op="floordiv" | "mod") as e):
+                lowest, _ = bounds(e, self._ends)
+                known = lowest is not None and lowest >= 0
             case Leaf(expr=e):
                 known = e in self._ends
             case Quotient(numerator=n):

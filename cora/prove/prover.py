@@ -54,12 +54,21 @@ class Prover:
             proof = self._memo[key] = self._prove(goal, context)
         return proof
 
-    def _prove(self, goal: Expr, context: Context) -> Proof:
-        question, prepared = prepare(goal, context)
+    def is_plain(self, goal: Expr, context: Context) -> bool:
+        """Whether `goal` follows from the bounds of its terms alone: the quick part of `prove`."""
+        known = self._memo.get((goal, context))
+        return known.proved if known is not None else self._by_bounds(*prepare(goal, context))
+
+    def _by_bounds(self, question: Expr, context: Context) -> bool:
         with self._timed("interval"):
-            proved = Interval(prepared).holds(question)
+            proved = Interval(context).holds(question)
         if proved:
             self._settle("interval")
+        return proved
+
+    def _prove(self, goal: Expr, context: Context) -> Proof:
+        question, prepared = prepare(goal, context)
+        if self._by_bounds(question, prepared):
             return Proof(goal, Outcome.PROVED, "interval", "follows from the bounds of its terms")
         with self._timed("counterexample"):
             found = self._refuter.refute(question, prepared)

@@ -48,6 +48,8 @@ ATTENTION = (Range(B, M), Range(QI, Q[B]), Range(QJ, maximum(CAUSAL, 0)))
 V = placeholder("idx", [B, I], "int32")
 PICK = cast("int64", V[B, I])
 
+SHARE = (P * N) // binary("max", M, 1)
+
 PROVED_BY_INTERVALS: list[tuple[Expr, tuple[Range, ...], tuple[Expr, ...]]] = [
     (S32(M) > FO * 32 + FI, TILES, ()),
     (S32(M) > FO * 32 + FI, (Range(FO, S32(M) // 32), Range(FI, Const(32))), ()),
@@ -84,6 +86,13 @@ PROVED_BY_INTERVALS: list[tuple[Expr, tuple[Range, ...], tuple[Expr, ...]]] = [
     (PICK < N, ROWS, (PICK < N, PICK >= 0)),
     (LENS[PICK] >= 0, ROWS, ()),
     ((I < 3) | (M < 0), ROWS, (I < 3,)),
+    ((P + 1 + 1019) // 1020 > F, (Range(P, N), Range(F, N)), (P - F * 1020 >= 0,)),
+    (SHARE + LENS[B] >= LENS[B], (*ROWS[:1], Range(P, M)), ()),
+    (
+        ceildiv(LENS[B], 6) * 6 - P * 6 <= LENS[B],
+        (*ROWS[:1], Range(P, N)),
+        (P >= minimum(ceildiv(LENS[B], 6), 1),),
+    ),
 ]
 
 PROVED_BY_Z3: list[tuple[Expr, tuple[Range, ...], tuple[Expr, ...]]] = [
@@ -108,6 +117,9 @@ REFUTED: list[tuple[Expr, tuple[Range, ...], tuple[Expr, ...], str]] = [
     (P >= 0, (), (), "p=-1"),
     (equal(EXACT(M) % 4, 0), (), (), "lens="),
     (N > 0, (), (), "N=0"),
+    ((P + 1019) // 1020 > F, (Range(P, N), Range(F, N)), (P - F * 1020 >= 0,), "p=0, f=0"),
+    (SHARE > 0, (*ROWS[:1], Range(P, M)), (), "p="),
+    (ceildiv(LENS[B], 6) * 6 - P * 6 <= LENS[B], (*ROWS[:1], Range(P, N)), (), "p="),
 ]
 
 

@@ -44,7 +44,7 @@ class Goals:
         self.variables = [r.var for r in self.loops]
 
     def atom(self, depth: int) -> Expr:
-        kind = self.random.randrange(14 if depth else 3)
+        kind = self.random.randrange(16 if depth else 3)
         inner = self.term(depth - 1) if depth else Const(0)
         match kind:
             case 0 | 1:
@@ -71,6 +71,9 @@ class Goals:
                 return round_up(inner, self.random.choice([2, 4, 8]))
             case 12:
                 return inner * self.term(depth - 1)
+            case 13 | 14:
+                divisor = binary("max", self.term(depth - 1), 1)
+                return binary(self.random.choice(["floordiv", "mod"]), inner, divisor)
             case _:
                 return unary("abs", inner)
 
@@ -135,7 +138,7 @@ def falsified(goal: Expr, context: Context) -> str | None:
 def questions(seeds: range) -> Iterator[tuple[Expr, Context]]:
     for seed in seeds:
         goals = Goals(seed)
-        assumptions = [goals.condition(0) for _ in range(goals.random.randrange(3))]
+        assumptions = [goals.condition(goals.random.randrange(2)) for _ in range(goals.random.randrange(3))]
         yield goals.condition(2), Context(goals.loops, tuple(assumptions))
 
 
