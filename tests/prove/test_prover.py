@@ -91,7 +91,7 @@ PROVED_BY_INTERVALS: list[tuple[Expr, tuple[Range, ...], tuple[Expr, ...]]] = [
     (
         ceildiv(LENS[B], 6) * 6 - P * 6 <= LENS[B],
         (*ROWS[:1], Range(P, N)),
-        (P >= minimum(ceildiv(LENS[B], 6), 1),),
+        (minimum(ceildiv(LENS[B], 6), 1) <= P,),
     ),
 ]
 
