@@ -155,6 +155,7 @@ def _singles(record: Recorder, scale: Scale, threads: int) -> None:
         kernel = _suited(batch, threads)
         calls, results = _libraries(batch, threads, batched=False)
         _own(record, OWN, kernel, batch, threads, calls, results, f"{m}x{n}x{k}")
+        _own(record, "generated", _product("generated"), batch, threads, calls, results, f"{m}x{n}x{k}")
         record.compare(
             f"{m}x{n}x{k}", 1, threads, calls, batch.flops, own=OWN, best_of=BLAS, repeats=scale.repeats
         )

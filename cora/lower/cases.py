@@ -6,11 +6,27 @@ side is left: so the full parts of a loop get constant bounds and no guards.
 
 from __future__ import annotations
 
-from cora.ir.expr import TRUE, Binary, Call, Const, Expr, Read, Select, Size, Var, binary, conjunction
+from collections.abc import Mapping
+
+from cora.ir.expr import (
+    ONE,
+    TRUE,
+    ZERO,
+    Binary,
+    Call,
+    Const,
+    Expr,
+    Read,
+    Select,
+    Size,
+    Var,
+    binary,
+    conjunction,
+)
 from cora.ir.poly import is_index
 from cora.ir.simplify import simplify
-from cora.ir.stmt import For, If, Stmt, Tile, map_stmt
-from cora.ir.visit import free_vars, transform, walk
+from cora.ir.stmt import For, If, LoopKind, Stmt, Tile, map_stmt
+from cora.ir.visit import free_vars, substitute, transform, walk
 from cora.lower.access import conjuncts
 from cora.lower.guards import Guards
 from cora.prove import Context, Outcome, Range
@@ -35,6 +51,10 @@ class _Case:
         match s:
             case For(var=v, begin=b, end=e, kind=kind, body=body):
                 end = self.expr(e, here)
+                if kind is LoopKind.SERIAL and b == ZERO and self.concerns(e) and self.is_short(end, here):
+                    runs = binary("lt", ZERO, end)
+                    once = self.stmt(at(body, {v: ZERO}), Context(here.ranges, (*here.assumptions, runs)))
+                    return once if self.holds(runs, here, plainly=True) else If(runs, once)
                 inside = Context((*here.ranges, Range(v, end)), here.assumptions)
                 return For(v, self.expr(b, here), end, kind, self.stmt(body, inside))
             case If(cond=c, then=then, other=other):
@@ -60,6 +80,10 @@ class _Case:
 
         result = transform(e, rule)
         return result if result is e or not is_index(result) else simplify(result, ends(here))
+
+    def is_short(self, end: Expr, here: Context) -> bool:
+        """Whether a loop whose end is not known has one iteration at most."""
+        return not isinstance(end, Const) and self.holds(binary("le", end, ONE), here, plainly=True)
 
     def side(self, op: str, a: Expr, b: Expr, here: Context) -> Expr | None:
         """The operand that a minimum or maximum is equal to here, if that is known."""
@@ -91,6 +115,11 @@ class _Case:
         if plainly:
             return self.guards.prover.is_plain(simpler, here)
         return self.guards.proof(simpler, here).outcome is Outcome.PROVED
+
+
+def at(s: Stmt, values: Mapping[Expr, Expr]) -> Stmt:
+    """`s` with variables replaced."""
+    return map_stmt(s, lambda inner: at(inner, values), lambda e: simplify(substitute(e, values)))
 
 
 def ends(here: Context) -> dict[Expr, Expr]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from cora.ir.bounds import bounds
 from cora.ir.expr import ONE, ZERO, Expr, Var, binary, conjunction
 from cora.ir.simplify import simplify
-from cora.ir.stmt import For, If, LoopKind, Stmt, block, map_stmt
-from cora.ir.visit import free_vars, substitute
-from cora.lower.cases import assume, within
+from cora.ir.stmt import For, If, LoopKind, Stmt, block
+from cora.ir.visit import free_vars
+from cora.lower.cases import assume, at, within
 from cora.lower.guards import Guards
 from cora.prove import Context, Range
 from cora.prove.logic import negate
@@ -98,18 +98,13 @@ class Loops:
         last = self._assuming(leaf, binary("le", cut, leaf.var), body)
         full = For(leaf.var, begin, cut if whole else binary("min", end, cut), kind, first)
         if whole and simplify(end - cut) == ONE:
-            return block([full, _at(last, {leaf.var: cut})])
+            return block([full, at(last, {leaf.var: cut})])
         return block([full, For(leaf.var, cut if whole else binary("max", begin, cut), end, kind, last)])
 
     def _assuming(self, leaf: Leaf, assumption: Expr, body: Stmt) -> Stmt:
         known = [r.var for r in self.context.ranges]
         outside = frozenset(v for v in known[: known.index(leaf.var) + 1] if isinstance(v, Var))
         return assume(body, assumption, within(self.context, outside), self.guards)
-
-
-def _at(s: Stmt, values: Mapping[Expr, Expr]) -> Stmt:
-    """`s` with variables replaced."""
-    return map_stmt(s, lambda inner: _at(inner, values), lambda e: simplify(substitute(e, values)))
 
 
 def at_least_once(leaf: Leaf) -> Expr:

@@ -111,13 +111,16 @@ def split_balanced(C: cora.Tensor, *, storage: Storage = PACKED, kernel: TileKer
 
 
 def generated(C: cora.Tensor, *, storage: Storage = PACKED) -> cora.Schedule:
-    """No micro-kernels: the compiler's own vector code, for any epilogue and any processor."""
+    """No micro-kernels: the compiler's own vector code, for any epilogue and any processor.
+
+    Full panels have code without masks; the rest of the columns is masked.
+    """
     s = _vgemm(C, storage).split_op(C, _roles(storage)[0], multiple=BLOCKING.rows)
     pieces = {"C_main": BLOCKING.rows, "C_tail": 1}
     for piece, height in pieces.items():
         rows, columns = _roles(storage)
         s = s.split(piece, rows, height, names=("ir", "iv"))
-        s = s.split(piece, columns, BLOCKING.columns, names=("jr", "jv"))
+        s = s.split(piece, columns, BLOCKING.columns, names=("jr", "jv"), tail="peel")
         s = s.reorder(piece, "jr", "ir", "p", "iv", "jv").unroll(piece, "iv").vectorize(piece, "jv", 64)
         s = s.fuse(piece, "batch", "jr", name="block").parallel(piece, "block")
     return s.hfuse(*pieces)
@@ -144,9 +147,15 @@ def tokens_prepacked(Y: cora.Tensor, *, blocking: Blocking = BLOCKING) -> cora.S
 
 def tokens_generated(Y: cora.Tensor) -> cora.Schedule:
     """A linear layer without micro-kernels."""
-    s = cora.schedule(Y).fuse(Y, "batch", "pos", name="token").split(Y, "token", 4, names=("ir", "iv"))
-    s = s.split(Y, "j", 64, names=("jr", "jv")).reorder(Y, "ir", "jr", "p", "iv", "jv")
-    return s.unroll(Y, "iv").vectorize(Y, "jv", 64).parallel(Y, "ir")
+    s = cora.schedule(Y).fuse(Y, "batch", "pos", name="token").split_op(Y, "token", multiple=BLOCKING.rows)
+    pieces = {f"{Y.name}_main": BLOCKING.rows, f"{Y.name}_tail": 1}
+    for piece, height in pieces.items():
+        s = s.split(piece, "token", height, names=("ir", "iv"))
+        s = s.split(piece, "ir", TOKENS // BLOCKING.rows, names=("ic", "ii"), tail="balanced")
+        s = s.split(piece, "j", BLOCKING.columns, names=("jr", "jv"), tail="peel")
+        s = s.reorder(piece, "ic", "jr", "ii", "p", "iv", "jv").unroll(piece, "iv")
+        s = s.vectorize(piece, "jv", BLOCKING.columns).parallel(piece, "ic")
+    return s.hfuse(*pieces)
 
 
 def _vgemm(C: cora.Tensor, storage: Storage) -> cora.Schedule:

@@ -174,3 +174,14 @@ def test_a_vloop_outside_its_batch_runs_to_the_longest() -> None:
 def test_refusals(steps: object, message: str) -> None:
     with pytest.raises(cora.ScheduleError, match=message):
         steps(cora.schedule(B))  # type: ignore[operator]
+
+
+def test_a_rest_within_one_vector_has_no_loop() -> None:
+    """The rest of the columns is less than a tile, so its lanes are masked where they are, in registers."""
+    w = cora.compute("w", [batch, i, h], cora.sum(X[batch, i, h, col], over=col))
+    s = cora.schedule(w).split(w, i, 8, tail="peel").reorder(w, "i_o", h, col, "i_i").vectorize(w, "i_i", 8)
+    full, rest = check(s.parallel(w, batch), X).ir("lowered").split("for i_o in ")[1:]
+    assert "for i_i_o in 0..1:" in full
+    assert "if " not in full
+    assert "for i_i_o" not in rest
+    assert "i_i_o" not in rest
