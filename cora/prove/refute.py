@@ -190,10 +190,10 @@ def _attempt(
                 random = (random * 1103515245 + 12345) % 2147483648
                 env[r.var] = _pick(n, point, random >> 16)
             else:
-                if all(value(a, env) for a in context.assumptions):
-                    if not value(goal, env):
-                        return _describe(batch, env)
+                if value(goal, env):  # says nothing, whether the assumptions hold or not
                     continue
+                if all(value(a, env) for a in context.assumptions):
+                    return _describe(batch, env)
         except UserError:  # a division by zero: this point says nothing
             pass
         fruitless += 1
