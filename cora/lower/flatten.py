@@ -65,10 +65,12 @@ class Place:
 def place_of(nest: LoopNest, layout: Layout, *, gpu: bool = False) -> Place:
     """Where a nest stores its results: as the layout says, or for each worker what one iteration around it computes.
 
-    On a GPU each block, or thread, has scratch memory of its own, and rows lie close together.
+    On a GPU each block, or thread, has scratch memory of its own, and rows lie close together; so do those of local
+    variables.
     """
     if not nest.scratch:
         return Place(layout)
+    close = gpu or nest.chip == "register"
     tensor = nest.tensor
     dims: list[Dim] = []
     for k, dim in enumerate(tensor.dims):
@@ -80,14 +82,15 @@ def place_of(nest: LoopNest, layout: Layout, *, gpu: bool = False) -> Place:
             extent = maximum_over(closure(tensor.dims, k), extent)()
         dims.append(Dim(dim.name, extent))
     own = layout.over(dims)
-    if dims and not own.relations and not gpu:
+    if dims and not own.relations and not close:
         innermost = own.order[-1]
         multiple = lcm(own.pads[innermost].multiple, _SCRATCH_MULTIPLE)
         own = own.with_pad(dims[innermost], multiple, own.pads[innermost].to_max)
     parallel = [leaf for leaf in nest.around if leaf.kind is LoopKind.PARALLEL]
-    worker = worker_of(parallel[0]) if parallel else ZERO
+    shared = bool(parallel) and not close
+    worker = worker_of(parallel[0]) if shared else ZERO
     origin = tuple(nest.regions[dim].begin for dim in tensor.dims)
-    return Place(own.inside(Dim("%worker", WORKERS if parallel else ONE)), origin, (worker,))
+    return Place(own.inside(Dim("%worker", WORKERS if shared else ONE)), origin, (worker,))
 
 
 def flatten_body(

@@ -88,7 +88,7 @@ def lower(schedule: Schedule, settings: Settings, name: str = "kernel", *, gpu: 
     stored = [b for b in work.buffers.values() if b.scope not in ("shared", "local")]
     kernel = _function(name, lowered, stored, work.tables)
     check = _check_function(f"{name}_check", work)
-    computed = [t for t in work.operators if t.name not in state.outputs]
+    computed = [t for t in work.operators if work.buffers[t.name].scope == "workspace"]
     used = {*kernel.buffers, *(check.buffers if check is not None else ())}
     return Lowered(
         name,
@@ -140,8 +140,7 @@ class _Lowering:
         self.buffers = {
             t.name: _buffer(t, schedule.state.outputs, self.places) for t in (*inputs, *self.operators)
         }
-        if gpu:
-            self.buffers.update(on_chip(self.nests, self.state, self.buffers))
+        self.buffers.update(on_chip(self.nests, self.state, self.buffers, gpu=gpu))
         self.parts: list[_Part] = []
 
     def run(self, name: str) -> None:
@@ -208,12 +207,12 @@ class _Lowering:
         return _Part(made, reader.stmt(around(read) if read else made))
 
     def in_registers(self, root: str, part: _Part) -> _Part:
-        """On a GPU, what is computed inside a loop of its consumer stays on the chip where it may."""
-        if not self.gpu:
-            return part
+        """What is local is allocated where it is used; on a GPU all single elements that are attached are."""
         own = list(self.buffers.values())
         inside = [
-            n for n in self.nests if in_register(n, self.state) and self.state.runs_inside(n.name, root)
+            n
+            for n in self.nests
+            if self.gpu and in_register(n, self.state) and self.state.runs_inside(n.name, root)
         ]
         elements = [self.buffers[n.tensor.name] for n in inside]
         later = [self.buffers[n.tensor.name] for n in inside if readers_elsewhere(n, self.state)]

@@ -55,6 +55,12 @@ def make_tile(
 
     Raises ScheduleError if the body, an access or a condition does not fit a micro-kernel.
     """
+    for buffer in (flat.buffer, *(n.buffer for n in walk(flat.body) if isinstance(n, Read))):
+        if buffer.scope == "local":
+            raise ScheduleError(
+                f"tensorize: '{buffer.name}' is in registers, and a micro-kernel reads and writes memory; "
+                f'set_scope("{buffer.name}", "scratch")'
+            )
     loops = _loops(op, flat, guards)
     if filled is None:
         return _Matcher(op, guards, loops).stmt()

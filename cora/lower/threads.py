@@ -131,24 +131,35 @@ def _shared_by_threads(attached: LoopNest, consumer: LoopNest) -> bool:
     return any(leaf.kind in THREAD_AXES for leaf in (*attached.leaves, *inside))
 
 
-def on_chip(nests: Sequence[LoopNest], state: State, buffers: Mapping[str, Buffer]) -> dict[str, Buffer]:
-    """The scratch memory of attached operators: of a block if its threads share it, else of each thread.
+def on_chip(
+    nests: Sequence[LoopNest], state: State, buffers: Mapping[str, Buffer], *, gpu: bool
+) -> dict[str, Buffer]:
+    """The memory of attached operators that is local, or on a GPU of a block if its threads share it.
 
-    Raises ScheduleError where its size is not constant.
+    Raises ScheduleError where its size is not constant, and where it cannot be what the schedule asks for.
     """
     by_name = {nest.name: nest for nest in nests}
     found: dict[str, Buffer] = {}
     for nest in nests:
-        if not nest.scratch:
+        where = f"set_scope of '{nest.name}'"
+        if nest.chip == "shared" and not gpu:
+            raise ScheduleError(f"{where}: 'shared' is for target 'cuda'; this is a CPU")
+        if not nest.scratch or not (gpu or nest.chip):
             continue
-        consumer = by_name[state.attached[nest.name][0]]
+        together = _shared_by_threads(nest, by_name[state.attached[nest.name][0]])
+        if nest.chip == "register" and together:
+            raise ScheduleError(
+                f"{where}: threads of a block read what others of them compute; it must be shared"
+            )
+        if nest.chip == "shared" and not together:
+            raise ScheduleError(f"{where}: no thread of a block reads what others compute; use 'register'")
         buffer = buffers[nest.tensor.name]
         if not isinstance(buffer.size, Const):
             raise ScheduleError(
-                f"set_scope of '{nest.name}': scratch memory of a GPU must have a constant size; that of "
+                f"{where}: memory on the chip must have a constant size; that of "
                 f"'{nest.name}' is {buffer.size}: split the loops that read it, so that an iteration reads a tile"
             )
-        scope: Literal["shared", "local"] = "shared" if _shared_by_threads(nest, consumer) else "local"
+        scope: Literal["shared", "local"] = "shared" if together else "local"
         found[nest.tensor.name] = Buffer(buffer.name, buffer.dtype, buffer.size, scope)
     return found
 

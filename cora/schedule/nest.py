@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Literal
 
 from cora.errors import ScheduleError
 from cora.ir.expr import Const, Dim, Expr, Var, binary, unary
@@ -111,6 +112,7 @@ class LoopNest:
     around: the loops of the consumer inside which an attached operator runs, outermost first.
     regions: of an attached operator, what the iteration around it computes of each dim.
     scratch: whether an attached operator is stored relative to its regions, for each worker anew.
+    chip: whether that is in registers (on the stack) or in the shared memory of a GPU; "": as it suits the target.
     filled: whether the micro-kernel that reads the operator, a copy, writes it; then its loops do not run.
     kept_in: the loop inside which the accumulators of a reduction live ("": outside its first reduction loop).
     """
@@ -130,6 +132,7 @@ class LoopNest:
     kept_in: str = ""
     regions: Mapping[Dim, Region] = field(default_factory=dict)
     scratch: bool = False
+    chip: Literal["", "register", "shared"] = ""
     filled: bool = False
 
     @property

@@ -38,6 +38,7 @@ from cora.schedule.steps import (
     Reorder,
     ReorderDims,
     RFactor,
+    Scope,
     SetScope,
     Split,
     SplitDim,
@@ -348,7 +349,7 @@ class Schedule:
         of the operator are scheduled afterwards. See steps.ComputeAt."""
         return self.then(ComputeAt(_tensor(op), _tensor(consumer), _loop(loop)))
 
-    def set_scope(self, op: TensorRef, scope: Literal["memory", "scratch"]) -> Schedule:
+    def set_scope(self, op: TensorRef, scope: Scope) -> Schedule:
         """Where an operator that is computed inside a loop of its consumer is stored. See steps.SetScope."""
         return self.then(SetScope(_tensor(op), scope))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 from cora.errors import CoraError, ScheduleError
 from cora.ir import dtypes
@@ -15,7 +16,7 @@ from cora.lang.check import check_body, reductions_of
 from cora.schedule.fused_rows import FusedRows, copy_of, fused_rows
 from cora.schedule.nest import LoopNest, State, initial_nest
 from cora.schedule.regions import attached_nest, not_all_computed
-from cora.schedule.steps import CacheRead, ComputeAt, FillAtUse, Inline, Recompute, SetScope
+from cora.schedule.steps import CacheRead, ComputeAt, FillAtUse, Inline, Recompute, Scope, SetScope
 from cora.storage.layout import Layout
 
 
@@ -138,27 +139,28 @@ def _reads_all(reader: Tensor, source: Tensor) -> bool:
 def set_scope(step: SetScope, state: State) -> State:
     """Scratch memory for an attached operator, or the tensor's own."""
     nest = state.nest(step.op, "set_scope")
-    if step.scope not in ("memory", "scratch"):
-        raise ScheduleError(
-            f"set_scope of '{step.op}': scope must be 'memory' or 'scratch'; got {step.scope!r}"
-        )
-    if step.scope == "scratch" and nest.tensor.name in state.outputs:
+    if step.scope not in get_args(Scope):
+        scopes = ", ".join(map(repr, get_args(Scope)))
+        raise ScheduleError(f"set_scope of '{step.op}': scope must be one of {scopes}; got {step.scope!r}")
+    if step.scope == "memory":
+        return state.with_nest(replace(nest, scratch=False, chip=""))
+    if nest.tensor.name in state.outputs:
         raise ScheduleError(f"set_scope of '{step.op}': it is an output; scratch is lost")
-    if step.scope == "scratch" and step.op not in state.attached:
+    if step.op not in state.attached:
         raise ScheduleError(
             f"set_scope of '{step.op}': only what is computed inside a loop of its consumer can be scratch; "
             "compute_at first"
         )
-    if step.scope == "scratch" and any(leaf.kind is LoopKind.VECTOR for leaf in nest.around):
+    if any(leaf.kind is LoopKind.VECTOR for leaf in nest.around):
         raise ScheduleError(
             f"set_scope of '{step.op}': a loop around it runs in lanes, which would share the scratch"
         )
     others = readers_elsewhere(nest, state)
-    if step.scope == "scratch" and others:
+    if others:
         raise ScheduleError(
             f"set_scope of '{step.op}': '{others[0]}' also reads it, outside the loop where it is"
         )
-    return state.with_nest(replace(nest, scratch=step.scope == "scratch"))
+    return state.with_nest(replace(nest, scratch=True, chip="" if step.scope == "scratch" else step.scope))
 
 
 def readers_elsewhere(nest: LoopNest, state: State) -> list[str]:

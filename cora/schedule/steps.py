@@ -215,18 +215,24 @@ class ComputeAt:
     loop: str
 
 
+Scope: TypeAlias = Literal["memory", "scratch", "register", "shared"]
+
+
 @dataclass(frozen=True, slots=True)
 class SetScope:
     """Where an operator that is computed inside a loop of its consumer is stored.
 
-    "memory": all of it, as its layout says. "scratch": what one iteration computes, in a buffer of each worker's
-    own that stays in its cache; padding and order of the layout apply to that.
+    "memory": all of it, as its layout says. The others hold what one iteration computes, and padding and order of the
+    layout apply to that. "scratch": a buffer of each worker's own, which stays in its cache; on GPUs the block's shared
+    memory, or registers where a thread reads nothing of others. "register": local variables, as many as a constant;
+    they stay in registers where all loops over them are unrolled or vectors, else on the stack. "shared": the shared
+    memory of a GPU's block.
 
     before: for b: for j: P[offset[b] + j] = g            after: for b: for j: P[worker * longest + j] = g
     """
 
     op: str
-    scope: Literal["memory", "scratch"]
+    scope: Scope
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,10 @@ class Schedules:
         if loops:
             consumer, loop = self.choices.pick(loops)
             if self._try(f'compute_at("{name}", "{consumer}", "{loop}")') and self.choices.chance(40):
-                self._try(f'set_scope("{name}", "scratch")')
+                nest = self.schedule.nest(name)
+                known = all(nest.regions[d].largest or isinstance(d.extent, Const) for d in nest.tensor.dims)
+                scope = "register" if known and self.choices.chance(50) else "scratch"
+                self._try(f'set_scope("{name}", "{scope}")')
 
     def _try(self, step: str) -> bool:
         try:

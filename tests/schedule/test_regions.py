@@ -49,7 +49,7 @@ def neighbours() -> tuple[cora.Tensor, cora.Tensor]:
 
 
 @pytest.mark.parametrize("tail", ["guard", "balanced", "anchored"])
-@pytest.mark.parametrize("scope", ["memory", "scratch"])
+@pytest.mark.parametrize("scope", ["memory", "scratch", "register"])
 def test_an_interval_is_computed(tail: str, scope: str) -> None:
     p, o = neighbours()
     s = cora.schedule(o).split(o, i, 4, names=("io", "ii"), tail=tail).compute_at(p, o, "io")  # type: ignore[arg-type]
@@ -68,6 +68,44 @@ def test_scratch_memory_is_one_tile_for_each_worker() -> None:
     assert plan.prepared(kernel).workspace_bytes == 2 * 32 * 4
 
 
+def test_registers_are_variables_of_the_iteration() -> None:
+    p, o = neighbours()
+    s = cora.schedule(o).split(o, i, 16, names=("io", "ii")).compute_at(p, o, "io").set_scope(p, "register")
+    kernel = check(s.vectorize(p, i).vectorize(o, "ii").parallel(o, batch), [A], threads=2)
+    assert "local P[17]: float32" in kernel.ir("lowered")
+    plan = cora.plan(kernel, lens=[1000, 2000], threads=2)
+    assert plan.prepared(kernel).workspace_bytes == 0
+
+
+def test_registers_around_accumulators() -> None:
+    """Tiles of a product are finished in registers: the product, and what is made of it."""
+    h, k = cora.Dim("h", 40), cora.Dim("k", 24)
+    x, w = cora.placeholder("X", [batch, i, k]), cora.placeholder("W", [k, h])
+    p = cora.compute("P", [batch, i, h], cora.sum(x[batch, i, k] * w[k, h], over=k))
+    q = cora.compute("Q", [batch, i, h], p[batch, i, h] / (1 + cora.exp(-p[batch, i, h])))
+    s = cora.schedule(q).split(q, i, 4, names=("io", "ii")).split(q, h, 16, names=("ho", "hi"))
+    s = s.reorder(q, batch, "io", "ho", "ii", "hi").vectorize(q, "hi", 16).unroll(q, "ii").parallel(q, batch)
+    s = s.compute_at(p, q, "ho").set_scope(p, "register").split(p, h, 16, names=("po", "pi"))
+    kernel = check(s.reorder(p, i, "po", k, "pi").vectorize(p, "pi", 16), [x, w])
+    assert "local P[64]: float32" in kernel.ir("lowered")
+
+
+def test_what_registers_cannot_hold() -> None:
+    p, o = neighbours()
+    s = cora.schedule(o).compute_at(p, o, batch).set_scope(p, "register")
+    with pytest.raises(cora.ScheduleError, match="must have a constant size; that of 'P' is longest"):
+        cora.build(s, settings=SETTINGS)
+    with pytest.raises(cora.ScheduleError, match="'shared' is for target 'cuda'"):
+        cora.build(s.set_scope(p, "shared"), settings=SETTINGS)
+    k, h = cora.Dim("k", 8), cora.Dim("h", 8)
+    x, w = cora.placeholder("X", [batch, i, k]), cora.placeholder("W", [k, h])
+    product = cora.compute("P", [batch, i, h], cora.sum(x[batch, i, k] * w[k, h], over=k))
+    q = cora.compute("Q", [batch, i, h], cora.exp(product[batch, i, h]))
+    s = cora.schedule(q).split(q, i, 4).compute_at(product, q, "i_o").set_scope(product, "register")
+    with pytest.raises(cora.ScheduleError, match="tensorize: 'P' is in registers"):
+        cora.build(s.tensorize(product, i), settings=SETTINGS)
+
+
 def test_fused_loops_give_no_interval() -> None:
     """Where rows meet inside a tile, an interval is not known: everything of the operator that is read there."""
     p, o = neighbours()
@@ -79,8 +117,10 @@ def test_only_what_is_computed_in_a_loop_can_be_scratch() -> None:
     p, o = neighbours()
     with pytest.raises(cora.ScheduleError, match="compute_at first"):
         cora.schedule(o).set_scope(p, "scratch")
-    with pytest.raises(cora.ScheduleError, match="scope must be 'memory' or 'scratch'"):
-        cora.schedule(o).compute_at(p, o, batch).set_scope(p, "shared")  # type: ignore[arg-type]
+    with pytest.raises(
+        cora.ScheduleError, match="scope must be one of 'memory', 'scratch', 'register', 'shared'; got"
+    ):
+        cora.schedule(o).compute_at(p, o, batch).set_scope(p, "cache")  # type: ignore[arg-type]
 
 
 k = cora.Dim("k", lens[batch])
