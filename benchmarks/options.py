@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.lengths import draw_lengths, read_lengths
+from cora import UserError
 
 TARGET = "llvm"
 
@@ -32,8 +33,13 @@ class Options:
     def batch(self, dataset: str, count: int, *, seed: int = 0) -> npt.NDArray[np.int32]:
         """The lengths (in tokens) of `count` sequences of a dataset; `seed` counts when drawn.
 
-        Raises UserError as `draw_lengths` and `read_lengths` do.
+        Raises UserError as `draw_lengths` and `read_lengths` do, and where no sequence read has a token.
         """
         if self.lengths is not None:
-            return read_lengths(self.lengths, dataset, count)
+            given = read_lengths(self.lengths, dataset, count)
+            if not given.any():
+                raise UserError(
+                    f"{dataset} in {self.lengths}: the first {count} lengths are 0; nothing to measure"
+                )
+            return given
         return draw_lengths(dataset, count, seed=seed)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import benchmarks.demo as demo
 import benchmarks.foundation as foundation
 from benchmarks.cli import EXPERIMENTS, app
-from benchmarks.lengths import draw_lengths
+from benchmarks.lengths import DATASETS, draw_lengths
 from benchmarks.machine import this_machine
 from benchmarks.peers import torch_encoder
 from benchmarks.plots import grouped_bars, read_rows, share_of_targets
@@ -64,6 +64,18 @@ def test_missing_lengths_are_an_error_in_one_line(tmp_path: Path) -> None:
     assert status == 1
     assert output.startswith("benchmarks: read_lengths: cannot read ")
     assert output.count("\n") == 1
+
+
+def test_lengths_without_a_token_are_an_error_in_one_line(tmp_path: Path) -> None:
+    for dataset in DATASETS:
+        np.save(tmp_path / f"{dataset}.npy", np.zeros(128, dtype=np.int32))
+    for experiment in ("partial_padding", "memory"):
+        status, output = run(
+            experiment, "--quick", "--lengths", str(tmp_path), "--out", str(tmp_path / "out")
+        )
+        assert status == 1
+        assert output.startswith("benchmarks: ")
+        assert "lengths are 0; nothing to measure" in output
 
 
 def test_demo_writes_rows_and_a_plot(tmp_path: Path) -> None:
