@@ -150,7 +150,10 @@ def _fill_maximum(
 
 
 def _fill_cuts(x: Emitter, fun: UFun, out: Value, definition: Cuts) -> None:
-    """Cuts and costs increase: one walk over the rows finds all. Products have 128 bits: they fit."""
+    """Cuts and costs increase: one walk over the rows finds all. Products have 128 bits: they fit.
+
+    The walk ends at the least row that reaches the target; the one before may be nearer.
+    """
     b, cost = x.builder, definition.cost
     n, parts = x.count(_rows_of(cost), {}), x.value(definition.parts, {})
     starts = x.at(x.address(cost), x.start(cost, {}), I64)
@@ -173,9 +176,17 @@ def _fill_cuts(x: Emitter, fun: UFun, out: Value, definition: Cuts) -> None:
 
         with x.while_(before_cut):
             row.set(b.add(row.get(), const(1)))
+
+        def nearest() -> Value:
+            here, before = row.get(), b.sub(row.get(), const(1))
+            over = b.sub(product(x.load(I64, starts, here), parts), target)
+            under = b.sub(target, product(x.load(I64, starts, before), parts))
+            return b.select(b.icmp_signed("<=", under, over), before, here)
+
+        cut = x.lazily(b.icmp_signed(">", row.get(), const(0)), nearest, lambda: const(0))
         between = b.and_(b.icmp_signed(">", w, const(0)), b.icmp_signed("<", w, parts))
         end = b.select(b.icmp_signed("==", w, const(0)), const(0), n)
-        value = b.select(between, row.get(), end)
+        value = b.select(between, cut, end)
         x.store(stored_type(fun), out, b.add(base, w), value)
 
 

@@ -178,7 +178,10 @@ class Evaluator:
             return 0
         if w == parts:
             return len(sums) - 1
-        return bisect_left(sums, w * sums[-1], key=lambda c: c * parts)
+        target = w * sums[-1]
+        r = bisect_left(sums, target, key=lambda c: c * parts)
+        before = r > 0 and target - sums[r - 1] * parts <= sums[r] * parts - target
+        return r - 1 if before else r
 
     def _ordered(self, fun: UFun) -> list[int]:
         """All values of a function that orders rows, or gives them to workers."""

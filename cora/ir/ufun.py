@@ -61,7 +61,9 @@ class Maximum(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cuts(Node):
-    """Balanced cuts of 0..n into `parts` by cost: cut w is the least r with `cost(r) * parts >= w * cost(n)`.
+    """Balanced cuts of 0..n into `parts` by cost, to the nearest row: of the least r with
+    `cost(r) * parts >= w * cost(n)` and the r before that, cut w is the one for which the two are closer, the first of
+    the two if neither is.
 
     `cost` is a Scan of one argument; the domain is w in 0..parts inclusive; cut 0 is 0 and cut `parts` is n.
     """

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias, get_args
 
-from cora.ir.expr import ONE, Binary, Call, Const, Dim, Expr, Size, Var, binary
+from cora.ir.bounds import shrinks
+from cora.ir.expr import ONE, ZERO, Binary, Call, Const, Dim, Expr, Size, Var, binary
 from cora.ir.facts import is_nonnegative
 from cora.ir.simplify import common_factor, simplify
 from cora.ir.ufun import Given, UFun, cuts, scan
@@ -72,14 +73,25 @@ def iteration_cost(leaves: tuple[Leaf, ...], place: int) -> Expr:
     """
     cost: Expr = ONE
     inside = leaves[place + 1 :]
-    largest: dict[Expr, Expr] = {}
+    largest: dict[Var, Expr] = {}
     for leaf in inside:
-        weight = _defined_everywhere(leaf.weight)
-        known = _grows_with(weight, largest)
-        largest[leaf.var] = substitute(weight, largest) if known else ONE
+        largest[leaf.var] = _at_its_largest(_defined_everywhere(leaf.weight), largest)
         if all(leaf.part_of != other.var for other in inside):
             cost = cost * largest[leaf.var]
     return simplify(cost)
+
+
+def _at_its_largest(weight: Expr, inner: Mapping[Var, Expr]) -> Expr:
+    """`weight` where it is largest, over the variables `inner`, which go from 0 up to their values here; 1 where that
+    is not known: a length that depends on them has no value at their ends.
+    """
+    for node in walk(weight):
+        if isinstance(node, Call) and free_vars(node) & inner.keys():
+            return ONE
+    at: dict[Expr, Expr] = {}
+    for var, end in inner.items():
+        at[var] = ZERO if shrinks(weight, var) else end
+    return substitute(weight, at)
 
 
 def _defined_everywhere(weight: Expr) -> Expr:
@@ -92,18 +104,6 @@ def _defined_everywhere(weight: Expr) -> Expr:
         return None
 
     return transform(weight, rule)
-
-
-def _grows_with(weight: Expr, inner: Mapping[Expr, Expr]) -> bool:
-    """Whether `weight` may be evaluated where the variables `inner` are at their largest.
-
-    A length that depends on them has no value there.
-    """
-    for node in walk(weight):
-        match node:
-            case Call() if free_vars(node) & inner.keys():
-                return False
-    return True
 
 
 def permutations_of(nests: Sequence[LoopNest]) -> tuple[UFun, ...]:

@@ -127,7 +127,9 @@ def test_cuts(values: list[int], parts: int) -> None:
     for w, cut in enumerate(found):
         if 0 < w < parts:
             starts = [sum(values[:r]) for r in range(len(values) + 1)]
-            assert cut == min(r for r, c in enumerate(starts) if c * parts >= w * total)
+            reached = min(r for r, c in enumerate(starts) if c * parts >= w * total)
+            around = [r for r in (reached - 1, reached) if r >= 0]
+            assert cut == min(around, key=lambda r: abs(starts[r] * parts - w * total))
     assert (found[0], found[-1], len(found)) == (0, len(values), parts + 1)
     assert found == sorted(found)
 

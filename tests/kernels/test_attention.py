@@ -10,6 +10,7 @@ import pytest
 
 import cora
 from cora.kernels.attention import Attention, Place, attention
+from cora.kernels.attention.call import kernel_of
 from tests.kernels import reference
 from tests.kernels.reference import HOSTILE, Array
 
@@ -163,6 +164,15 @@ def test_nan_stays_in_its_sequence() -> None:
     assert np.isnan(out[5]).all()
     rest = np.delete(np.arange(35), 5)
     np.testing.assert_array_equal(out[rest], clean[rest])
+
+
+def test_two_workers_share_the_sequences() -> None:
+    """The work of a sequence counts: neither worker gets nearly all of it."""
+    for causal in ("no", "bottom-right"):
+        kernel = kernel_of(Attention(8, 8, 64, 64, 0.125, causal))  # type: ignore[arg-type]
+        lengths = np.random.default_rng(3).integers(5, 100, 64)
+        (shares,) = kernel.balance(cora.plan(kernel, lens=lengths, threads=2), 2)
+        assert shares.ratio < 1.1
 
 
 def test_bits_depend_neither_on_neighbours_nor_on_threads() -> None:

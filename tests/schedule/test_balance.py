@@ -128,7 +128,7 @@ def _compare(ratios: dict[str, float], workers: int) -> None:
     by_count = [sum(LENS[n * w // workers : n * (w + 1) // workers]) for w in range(workers)]
     assert ratios["count"] == pytest.approx(max(by_count) * workers / total)
     sums = np.concatenate([[0], np.cumsum(LENS)])
-    cuts = [0, *(int(np.argmax(sums * workers >= w * total)) for w in range(1, workers)), n]
+    cuts = [0, *(int(np.argmin(np.abs(sums * workers - w * total))) for w in range(1, workers)), n]
     by_cost = [sum(LENS[a:b]) for a, b in itertools.pairwise(cuts)]
     assert ratios["cost"] == pytest.approx(max(by_cost) * workers / total)
     loads = [0] * workers
@@ -185,3 +185,23 @@ def test_a_giant_row_is_shared_at_points_of_its_own() -> None:
 def test_refusals(steps: object, message: str) -> None:
     with pytest.raises(cora.ScheduleError, match=message):
         steps(cora.schedule(B))  # type: ignore[operator]
+
+
+def test_loops_that_shrink_count_at_their_largest() -> None:
+    """Blocks of a row, the last one short: the loop over a block is not taken for as long as the block behind it."""
+    size, rows = 4, cora.Dim("block", (i.extent + 3) // 4)
+    at = cora.Dim("at", cora.minimum(size, i.extent - size * rows))
+    blocks = cora.compute("blocks", [batch, rows, at], A[batch, rows * size + at] * 2.0)
+    kernel = cora.build(cora.schedule(blocks).parallel(blocks, batch), settings=SETTINGS)
+    (shares,) = kernel.balance(cora.plan(kernel, lens=[40] * 10, threads=2), 2)
+    assert shares.work == (200, 200)
+    (shares,) = kernel.balance(cora.plan(kernel, lens=[20, 20, 4, 4, 4, 4], threads=2), 2)
+    assert shares.ratio < 1.5
+
+
+def test_a_cut_is_rounded_to_the_nearest_iteration() -> None:
+    """Ten blocks of nearly equal size are five for each of two workers."""
+    s = cora.schedule(B).fuse(B, batch, i, name="f").split(B, "f", 48, names=("fo", "fi"), tail="balanced")
+    kernel = cora.build(s.parallel(B, "fo"), settings=SETTINGS)
+    (shares,) = kernel.balance(cora.plan(kernel, lens=[435], threads=2), 2)
+    assert sorted(shares.work) == [217, 218]

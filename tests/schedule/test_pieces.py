@@ -79,7 +79,7 @@ def test_the_shared_loop_is_cut_by_the_work_of_all() -> None:
     )
     sums = next(array.tolist() for array in tables.values() if array.tolist() == [0, 2, 8, 20])
     assert sums == [0, 1 + 1, 2 + 6, 8 + 12]
-    assert tables[costs.key].tolist() == [0, 3, 3]
+    assert tables[costs.key].tolist() == [0, 2, 3]
 
 
 def test_inner_loops_are_shared() -> None:
