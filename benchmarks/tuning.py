@@ -31,6 +31,7 @@ from cora import tune
 from cora.autotune.batches import batch_of, hostile, resampled
 from cora.autotune.catalogue import find
 from cora.autotune.decide import Decision, decide
+from cora.autotune.estimate import ranked
 from cora.autotune.lab import Lab, Protocol, Spending
 from cora.autotune.protocol import Setup, Shape
 from cora.autotune.search import search
@@ -119,6 +120,15 @@ class Replay:
             while len(taken) < count and self.spent() < 1:
                 taken.append(self.drawn(candidate.id))
 
+    def again(self, candidates: Sequence[Candidate]) -> None:
+        """One more of each, up to the limit."""
+        for candidate in candidates:
+            self.sample([candidate], len(self.taken.get(candidate.id, ())) + 1)
+
+    def taken_of(self, id: str) -> Sequence[float]:
+        """The samples so far."""
+        return self.taken.get(id, ())
+
     def score(self, id: str) -> tune.Score:
         """By the samples so far."""
         return tune.score_samples(self.taken.get(id, ()), id=id)
@@ -126,11 +136,6 @@ class Replay:
     def spent(self) -> float:
         """The share of the limit."""
         return self.count / self._limit
-
-    def scores(self) -> list[tune.Score]:
-        """All usable scores, best first."""
-        usable = [s for s in map(self.score, self.taken) if s.usable]
-        return sorted(usable, key=lambda s: (s.primary, s.id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +251,7 @@ def _replayed(grid: Grid, scale: Scale, best: str, holdout: Sequence[tuple[float
     exhaustive: list[float] = []
     for seed in range(scale.replays):
         replay = Replay(grid, total - _reserve(total), seed)
-        search("combined", grid, replay, BUDGET, seed)
+        search("guided", grid, replay, BUDGET, seed)
         decisions.append(_confirmed(replay, total))
         shares.append(replay.count / (EXHAUSTIVE * len(grid.candidates)))
         other = Replay(grid, 10**9, seed)
@@ -285,7 +290,7 @@ def _reserve(total: int) -> int:
 
 def _confirmed(replay: Replay, total: int) -> Decision:
     """Finalists and default measured anew, within what is left; the decision as the tuner makes it."""
-    finalists = [s.id for s in replay.scores() if s.id != DEFAULT][: BUDGET.finalists]
+    finalists = [id for id in ranked(replay.taken) if id != DEFAULT][: BUDGET.finalists]
     left = max(total - replay.count, len(finalists) + 1)
     base = max(1, min(BUDGET.confirmation_samples, left // (len(finalists) + 1)))
     confirmed: dict[str, list[float]] = {}
