@@ -73,12 +73,11 @@ class Model:
 
     def fit(self, samples: Mapping[str, Sequence[float]]) -> None:
         """Choose the covariance under which the samples are likeliest; as it was if there are less than four."""
-        ids, logs = _logs(samples)
+        known = _Samples.of(samples)
+        ids = known.ids
         if len(ids) < 4:
             return
-        centre = np.array([np.median(x) for x in logs])
-        value, variance = _weighted(logs, _noise(logs), centre)
-        value = _clipped(value)
+        value, variance = known.weighted(known.noise(), known.medians)
         s = self._similarity(ids)
         found: list[tuple[float, int, float, float]] = []
         for power in POWERS:
@@ -92,19 +91,17 @@ class Model:
 
     def estimates(self, samples: Mapping[str, Sequence[float]], others: Sequence[str] = ()) -> Estimates:
         """Of all candidates with a usable sample, and of `others`, which have none."""
-        ids, logs = _logs(samples)
-        every = (*ids, *(id for id in others if id not in set(ids)))
-        count = len(ids)
+        known = _Samples.of(samples)
+        every = tuple(dict.fromkeys((*known.ids, *others)))
+        count = len(known.ids)
         if count == 0:
             return Estimates(every, np.zeros(len(every)), np.full(len(every), self.spread))
         s = self._similarity(every) ** self.power
         prior = self.spread**2 * ((1 - self.own) * s + self.own * np.eye(len(every)))
-        noise = _noise(logs)
-        mean = np.array([np.median(x) for x in logs])
+        noise, mean = known.noise(), known.medians
         ones = np.ones(count)
         for _ in range(PASSES):
-            value, variance = _weighted(logs, noise, mean)
-            value = _clipped(value)
+            value, variance = known.weighted(noise, mean)
             inverse = np.linalg.inv(prior[:count, :count] + np.diag(variance))
             gain = prior[:, :count] @ inverse
             total = float(ones @ inverse @ ones)
@@ -138,35 +135,47 @@ def _similarity(ids: Sequence[str]) -> Vector:
     return np.asarray(has @ has.T)
 
 
-def _logs(samples: Mapping[str, Sequence[float]]) -> tuple[tuple[str, ...], list[Vector]]:
-    """Ids with usable samples, and the logarithms of these."""
-    usable = {id: [x for x in taken if math.isfinite(x) and x > 0] for id, taken in samples.items()}
-    found = {id: np.log(taken) for id, taken in usable.items() if taken}
-    return tuple(found), list(found.values())
+@dataclass(frozen=True, slots=True, eq=False)
+class _Samples:
+    """Logarithms of samples, one after the other; `at` has whose each is, `counts` how many each candidate has."""
 
+    ids: tuple[str, ...]
+    logs: Vector
+    at: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+    medians: Vector
 
-def _noise(logs: Sequence[Vector]) -> Vector:
-    """The relative noise of each candidate's samples."""
-    deviations = [(x - np.median(x)) * math.sqrt(len(x) / (len(x) - 1)) for x in logs if len(x) > 1]
-    pooled = np.abs(np.concatenate(deviations)) if deviations else np.zeros(0)
-    if len(pooled) < 6:
-        return np.full(len(logs), UNKNOWN)
-    common = max(1.48 * float(np.median(pooled)), LEAST)
-    # A deviation counts up to four times the common noise, so that a tail is not taken for width.
-    own = [float(np.sum(np.minimum((x - np.median(x)) ** 2, 16 * common**2))) for x in logs]
-    freedom = np.array([len(x) - 1 for x in logs])
-    return np.asarray(np.sqrt((SHRINK * common**2 + np.array(own)) / (SHRINK + freedom)))
+    @staticmethod
+    def of(samples: Mapping[str, Sequence[float]]) -> _Samples:
+        """The usable ones: finite and positive. Candidates without any are left out."""
+        usable = {id: [x for x in taken if 0 < x < math.inf] for id, taken in samples.items()}
+        ids = tuple(id for id, taken in usable.items() if taken)
+        counts = np.array([len(usable[id]) for id in ids], dtype=np.int64)
+        at = np.repeat(np.arange(len(ids)), counts)
+        logs = np.log(np.array([x for id in ids for x in usable[id]], dtype=np.float64))
+        ordered, first = logs[np.lexsort((logs, at))], np.cumsum(counts) - counts
+        medians = (ordered[first + (counts - 1) // 2] + ordered[first + counts // 2]) / 2
+        return _Samples(ids, logs, at, counts, medians)
 
+    def noise(self) -> Vector:
+        """The relative noise of each candidate's samples."""
+        away = self.logs - self.medians[self.at]
+        many = self.counts[self.at] > 1
+        n = self.counts[self.at][many]
+        pooled = np.abs(away[many]) * np.sqrt(n / (n - 1))
+        if len(pooled) < 6:
+            return np.full(len(self.ids), UNKNOWN)
+        common = max(1.48 * float(np.median(pooled)), LEAST)
+        # A deviation counts up to four times the common noise, so that a tail is not taken for width.
+        own = np.bincount(self.at, np.minimum(away**2, 16 * common**2))
+        return np.asarray(np.sqrt((SHRINK * common**2 + own) / (SHRINK + self.counts - 1)))
 
-def _weighted(logs: Sequence[Vector], noise: Vector, mean: Vector) -> tuple[Vector, Vector]:
-    """The weighted mean of each candidate's samples, and its variance; weights by distances from `mean`."""
-    counts = [len(x) for x in logs]
-    at = np.repeat(np.arange(len(logs)), counts)
-    flat = np.concatenate(logs)
-    distance = (flat - mean[at]) / noise[at]
-    weight = (FREEDOM + 1) / (FREEDOM + distance**2)
-    total = np.bincount(at, weight)
-    return np.bincount(at, weight * flat) / total, noise**2 / total
+    def weighted(self, noise: Vector, mean: Vector) -> tuple[Vector, Vector]:
+        """The weighted mean of each candidate's samples, and its variance; weights by distances from `mean`."""
+        distance = (self.logs - mean[self.at]) / noise[self.at]
+        weight = (FREEDOM + 1) / (FREEDOM + distance**2)
+        total = np.bincount(self.at, weight)
+        return _clipped(np.bincount(self.at, weight * self.logs) / total), noise**2 / total
 
 
 def _clipped(value: Vector) -> Vector:
