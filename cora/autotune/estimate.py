@@ -7,8 +7,8 @@ The logarithm of a candidate's cost is taken as m + f, f normal with mean zero a
 s(a, b) is the cosine between the choices that the ids of a and b name: 1 for the same candidate, 0 if they share none.
 With power 1 this is an additive model with ridge penalties (a main effect for each choice), with 2 one with
 interactions of pairs, and so on; `own` is what a candidate does not share with any other, at 1 nothing is shared. The
-three are those of a small grid under which the samples are likeliest; m is its weighted least squares estimate. A sample is
-the cost times noise with heavy tails: Student's t, by iteratively reweighted least squares, as wide as the candidate's
+three are those of a small grid under which the samples are likeliest; m is its weighted least squares estimate. A
+sample is the cost times noise with heavy tails: Student's t, by iteratively reweighted least squares, as wide as the candidate's
 samples differ among each other, which is shrunk towards what is common to all candidates.
 
 Estimates say who is measured next and who becomes a finalist. Who wins, medians decide (`decide`).
@@ -36,6 +36,9 @@ FREEDOM, PASSES = 4.0, 2
 UNKNOWN, LEAST = 0.05, 1e-4
 #: The common noise counts in a candidate's own as much as this many samples.
 SHRINK = 6.0
+#: The mean of n samples is less certain by 1 + tail / n, since tails are told from width only once there are several.
+#: tail: by how much the pooled deviations' mean square exceeds that of their middle, at most this.
+MOST_TAIL = 12.0
 #: What is tried: power, own, and standard deviation of the logarithm.
 POWERS, OWN, SPREADS = (1, 2, 4), (0.05, 0.2, 1.0), (0.03, 0.1, 0.3)
 #: Costs above this many times the median of the best tenth are as bad as that: they tell nothing about the best.
@@ -170,12 +173,24 @@ class _Samples:
         own = np.bincount(self.at, np.minimum(away**2, 16 * common**2))
         return np.asarray(np.sqrt((SHRINK * common**2 + own) / (SHRINK + self.counts - 1)))
 
+    def _tail(self, noise: Vector) -> float:
+        """See MOST_TAIL; 0 as long as nothing was measured often enough."""
+        many = self.counts[self.at] > 2
+        if np.count_nonzero(many) < 12:
+            return 0.0
+        n = self.counts[self.at][many]
+        away = np.abs(self.logs - self.medians[self.at])[many] * np.sqrt(n / (n - 1)) / noise[self.at][many]
+        middle = max(1.48 * float(np.median(away)), LEAST)
+        return min(max(float(np.mean(away**2)) / middle**2 - 1, 0.0), MOST_TAIL)
+
     def weighted(self, noise: Vector, mean: Vector) -> tuple[Vector, Vector]:
         """The weighted mean of each candidate's samples, and its variance; weights by distances from `mean`."""
         distance = (self.logs - mean[self.at]) / noise[self.at]
         weight = (FREEDOM + 1) / (FREEDOM + distance**2)
         total = np.bincount(self.at, weight)
-        return _clipped(np.bincount(self.at, weight * self.logs) / total), noise**2 / total
+        return _clipped(np.bincount(self.at, weight * self.logs) / total), noise**2 / total * (
+            1 + self._tail(noise) / self.counts
+        )
 
 
 def _clipped(value: Vector) -> Vector:

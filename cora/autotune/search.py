@@ -34,12 +34,12 @@ GROUP = 6
 #: Shares of the budget after which the first round of halving, and halving as part of "combined", end.
 FIRST_ROUND, HALVING = 0.6, 0.75
 #: Guided: share of the budget for the survey, and shares after which the model is fitted anew.
-SURVEY, FITS = 0.3, (0.0, 0.4, 0.7)
+SURVEY, FITS = 0.4, (0.0, 0.4, 0.7)
 #: Candidates with estimated costs that wait to be built, and how far from the best, in standard deviations, nobody is
 #: measured any more.
-POOL, HOPELESS = 256, 4.0
+POOL, HOPELESS = 256, 8.0
 #: Differences in cost that are not worth samples.
-INDIFFERENT = 0.01
+INDIFFERENT = 0.02
 #: Samples after which a candidate is known well enough to look at its neighbours instead.
 SETTLED = 8
 
@@ -199,15 +199,15 @@ def _refine(candidates: list[Candidate], laboratory: Laboratory, budget: tune.Tu
 def _guided(space: Space, laboratory: Laboratory, budget: tune.TuningBudget, seed: int) -> None:
     """Measure one sample of candidates in a seeded order; then, in groups, those that may be the best.
 
-    After the survey a model of all samples (estimate.Model) gives each candidate, those not built yet included, a mean m
-    and a variance v of the logarithm of its cost. With the least mean at b, the group with the least
+    After the survey a model of all samples (estimate.Model) gives each candidate, those not built yet included, a mean
+    m and a variance v of the logarithm of its cost. With the least mean at b, the group with the least
 
         (m_c - m_b + INDIFFERENT) / sqrt(v_c + v_b)
 
     is measured once more, b always: this raises the least of these distances, by which two candidates are told
     apart (the balance of optimal allocations: Chen et al., Discrete Event Dynamic Systems 10, 2000; Glynn and Juneja,
-    WSC 2004). Neighbours of the best join the candidates that wait. It ends with the budget, or when all that are nearer than
-    HOPELESS have `budget.samples` samples.
+    WSC 2004). Neighbours of the best join the candidates that wait. It ends with the budget, or when all that are
+    nearer than HOPELESS have `budget.samples` samples.
     """
     order = islice(space.ordered(seed), budget.candidates)
     known: dict[str, Candidate] = {}
@@ -219,7 +219,9 @@ def _guided(space: Space, laboratory: Laboratory, budget: tune.TuningBudget, see
         known.update((c.id, c) for c in usable)
     waiting = {c.id: c for c in islice(order, POOL)}
     tried = {*known, *waiting}
-    turns = Counter[str](tuple(known))  # measurements that were asked for: what cannot be timed must not be asked for ever
+    turns = Counter[str](
+        tuple(known)
+    )  # measurements that were asked for: what cannot be timed must not be asked for ever
     model, fits = Model(), list(FITS)
     begun = laboratory.spent()
     while known and laboratory.spent() < 1:
@@ -233,7 +235,9 @@ def _guided(space: Space, laboratory: Laboratory, budget: tune.TuningBudget, see
             if near.id not in tried:
                 waiting[near.id] = near
             tried.add(near.id)
-        distance = (found.mean - found.mean[best] + INDIFFERENT) / np.sqrt(found.sd**2 + found.sd[best] ** 2 + 1e-12)
+        distance = (found.mean - found.mean[best] + INDIFFERENT) / np.sqrt(
+            found.sd**2 + found.sd[best] ** 2 + 1e-12
+        )
         distance[best] = -1.0
         ids = [found.ids[at] for at in np.argsort(distance, kind="stable") if distance[at] < HOPELESS]
         group = tuple(

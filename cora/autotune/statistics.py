@@ -27,8 +27,8 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
 
     Whatever the distribution: between the samples of ranks k and n + 1 - k with the largest k for which both ends
     together miss with at most 5 %, 2 P(B <= k - 1) <= 0.05, where B, the number of samples below the median, is
-    binomial (n, 1/2). Up to n = 8 it is the whole range, where five samples give 94 %, three 75 %. Without samples it is
-    infinite.
+    binomial (n, 1/2). Up to n = 8 it is the whole range, where five samples give 94 %, three 75 %. Without samples
+    it is infinite.
     """
     usable = sorted(v for v in values if math.isfinite(v))
     n = len(usable)

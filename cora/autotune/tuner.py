@@ -276,9 +276,7 @@ class _Job:
             self.target, self.threads, self.protocol.cache, device,
         )  # fmt: skip
 
-    def _confirm(
-        self, lab: Lab, ranking: Sequence[str], shapes: Sequence[Shape]
-    ) -> dict[str, list[float]]:
+    def _confirm(self, lab: Lab, ranking: Sequence[str], shapes: Sequence[Shape]) -> dict[str, list[float]]:
         """Fresh samples of the finalists and the default schedule; noisy ones get more."""
         finalists = [id for id in ranking if id != DEFAULT][: self.budget.finalists]
         base = lab.affordable(self.budget.confirmation_samples, len(finalists) + 1, shapes, CONFIRM_SHARE)
