@@ -8,8 +8,8 @@ s(a, b) is the cosine between the choices that the ids of a and b name: 1 for th
 With power 1 this is an additive model with ridge penalties (a main effect for each choice), with 2 one with
 interactions of pairs, and so on; `own` is what a candidate does not share with any other, at 1 nothing is shared. The
 three are those of a small grid under which the samples are likeliest; m is its weighted least squares estimate. A
-sample is the cost times noise with heavy tails: Student's t, by iteratively reweighted least squares, as wide as the candidate's
-samples differ among each other, which is shrunk towards what is common to all candidates.
+sample is the cost times noise with heavy tails: Student's t, by iteratively reweighted least squares, as wide as the
+candidate's samples differ among each other, which is shrunk towards what is common to all candidates.
 
 Estimates say who is measured next and who becomes a finalist. Who wins, medians decide (`decide`).
 """
