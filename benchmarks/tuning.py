@@ -4,7 +4,10 @@ For each kernel a grid of candidates is built, checked and measured, every one e
 is its true cost, and what the samples differ from it is its noise. A replay is a search as the tuner does it, whose
 samples are true costs times noise drawn from that candidate's own. It may take a quarter of the samples of an
 exhaustive search with 9 for each candidate, confirmation included. Compared with it: the least of one sample of each
-(naive), and the least median of 9 (exhaustive).
+(naive), the least median of 9 (exhaustive), and the least median of as many samples as the search may take, shared
+among the candidates within a tenth of the best alone (informed: it is told what the search must find out, so what it
+does not reach the noise forbids to any search that learns nothing from other candidates). All of it again with the
+noise scaled to 2 %, as on a quiet machine: its logarithms are multiplied, so its tails keep their shape.
 
 The truly best candidate is then measured against the default schedule on batches that selected nothing.
 """
@@ -31,6 +34,7 @@ from cora import tune
 from cora.autotune.batches import batch_of, hostile, resampled
 from cora.autotune.catalogue import find
 from cora.autotune.decide import Decision, decide
+from cora.autotune.estimate import ranked
 from cora.autotune.lab import Lab, Protocol, Spending
 from cora.autotune.protocol import Setup, Shape
 from cora.autotune.search import search
@@ -49,6 +53,10 @@ BUDGET = tune.TuningBudget(
     candidates=10_000, samples=24, finalists=4, confirmation_samples=10, holdout_samples=20
 )
 MIN_SAMPLE_MS = 10.0
+#: The informed choice knows who is within this of the best.
+INFORMED_PERCENT = 10.0
+#: Noise to which the measured one is scaled for the second series of replays, in percent.
+QUIET_PERCENT = 2.0
 #: Candidates this many times slower than the default at first sight are not part of a grid.
 SLOW = 3.0
 
@@ -78,6 +86,22 @@ class Grid:
     def costs(self) -> dict[str, float]:
         """The true costs."""
         return {id: median(values) for id, values in self.samples.items()}
+
+    @property
+    def noise_percent(self) -> float:
+        """The median of the candidates' relative noise."""
+        return 100 * median([relative_spread(values) for values in self.samples.values()])
+
+    def scaled(self, percent: float) -> Grid:
+        """The same true costs, with noise whose logarithm is scaled, to a `noise_percent` of about `percent`."""
+        power = percent / max(self.noise_percent, 1e-6)
+        costs = self.costs
+        return replace(
+            self,
+            samples={
+                id: [costs[id] * (v / costs[id]) ** power for v in vs] for id, vs in self.samples.items()
+            },
+        )
 
     def ordered(self, seed: int) -> Iterator[Candidate]:
         """See Space."""
@@ -119,6 +143,15 @@ class Replay:
             while len(taken) < count and self.spent() < 1:
                 taken.append(self.drawn(candidate.id))
 
+    def again(self, candidates: Sequence[Candidate]) -> None:
+        """One more of each, up to the limit."""
+        for candidate in candidates:
+            self.sample([candidate], len(self.taken.get(candidate.id, ())) + 1)
+
+    def taken_of(self, id: str) -> Sequence[float]:
+        """The samples so far."""
+        return self.taken.get(id, ())
+
     def score(self, id: str) -> tune.Score:
         """By the samples so far."""
         return tune.score_samples(self.taken.get(id, ()), id=id)
@@ -127,29 +160,43 @@ class Replay:
         """The share of the limit."""
         return self.count / self._limit
 
-    def scores(self) -> list[tune.Score]:
-        """All usable scores, best first."""
-        usable = [s for s in map(self.score, self.taken) if s.usable]
-        return sorted(usable, key=lambda s: (s.primary, s.id))
-
 
 @dataclass(frozen=True, slots=True)
 class Quality:
     """Of one kernel: how far above the best the winners' true costs are, in percent, and how often runs agree.
 
+    truth_percent: half the 95 % interval of the true costs of the ten best: how well the grid itself is known.
+    quiet: the same grid with little noise. tied: sizes of the sets of ties, by replay.
+    held_percent: how often the best is in it.
     holdout: the best candidate's relative time on each holdout batch, with an interval.
     """
 
     candidates: int
     noise_percent: float
+    truth_percent: float
     ours: tuple[float, ...]
     naive: tuple[float, ...]
     exhaustive: tuple[float, ...]
+    informed: tuple[float, ...]
+    tied: tuple[int, ...]
+    held_percent: float
     agree_percent: float
     samples_share: float
     best: str
     best_cost: float
     holdout: tuple[tuple[float, float, float], ...]
+    quiet: Quality | None = None
+
+    @property
+    def tie_percent(self) -> float:
+        """How often a tie is declared."""
+        return 100 * float(np.mean([n > 1 for n in self.tied]))
+
+    @property
+    def tie_loss(self) -> float:
+        """The 95th percentile of the loss where a tie is declared, in percent; NaN if none ever is."""
+        lost = [loss for loss, n in zip(self.ours, self.tied, strict=True) if n > 1]
+        return float(np.percentile(lost, 95)) if lost else float("nan")
 
     @property
     def slower(self) -> bool:
@@ -164,14 +211,24 @@ def run(options: Options, console: Console) -> bool:
     for kernel in KERNELS:
         console.print(f"{kernel}: measuring a grid of {scale.candidates} candidates")
         found[kernel] = _quality(kernel, scale, options.threads)
-    rows = [row for kernel, q in found.items() for row in _rows(kernel, q, options.threads)]
+    series = {
+        name: one
+        for kernel, q in found.items()
+        for name, one in ((kernel, q), (f"{kernel}, noise {QUIET_PERCENT:.0f} %", q.quiet))
+        if one is not None
+    }
+    rows = [row for name, q in series.items() for row in _rows(name, q, options.threads)]
     csv_path = write_results(options.out, rows)[1]
-    console.print(_table(found))
+    console.print(_table(series))
     console.print(
         f"Within {NEAR_PERCENT:.0f} % of the grid's best, and runs that agree or declare a tie: at least "
-        f"{TARGET_PERCENT:.0f} % wanted.\nbest, holdout: time relative to the default schedule."
+        f"{TARGET_PERCENT:.0f} % wanted.\n"
+        "truth: how well the costs of the ten best are known. informed: as many samples, only for those within "
+        f"{INFORMED_PERCENT:.0f} % of the best.\nties: replays that declare one, candidates in it, how often the best "
+        "is among them, and the 95th percentile of the loss then.\n"
+        f"best, holdout: time relative to the default schedule."
     )
-    console.print(f"wrote {csv_path} and {_plot(found, csv_path.with_suffix('.png'))}")
+    console.print(f"wrote {csv_path} and {_plot(series, csv_path.with_suffix('.png'))}")
     slower = [kernel for kernel, q in found.items() if q.slower]
     for kernel in slower:
         console.print(f"[red]{kernel}: the tuned kernel is slower than the default on a holdout batch[/red]")
@@ -201,7 +258,9 @@ def _quality(kernel: str, scale: Scale, threads: int) -> Quality:
         holdout = [lab.samples(best, "holdout", [shape]) for shape in shapes[1:]]
     finally:
         worker.close()
-    return _replayed(grid, scale, best, [(median(v), *median_interval(v)) for v in holdout])
+    held_out = [(median(v), *median_interval(v)) for v in holdout]
+    measured = _replayed(grid, scale, best, held_out)
+    return replace(measured, quiet=_replayed(grid.scaled(QUIET_PERCENT), scale, best, held_out))
 
 
 def _lab(worker: LocalWorker, setup: Setup, shapes: tuple[Shape, ...]) -> Lab:
@@ -244,22 +303,29 @@ def _replayed(grid: Grid, scale: Scale, best: str, holdout: Sequence[tuple[float
     shares: list[float] = []
     naive: list[float] = []
     exhaustive: list[float] = []
+    informed: list[float] = []
+    near = [id for id in costs if above(id) <= INFORMED_PERCENT]
     for seed in range(scale.replays):
         replay = Replay(grid, total - _reserve(total), seed)
-        search("combined", grid, replay, BUDGET, seed)
+        search("guided", grid, replay, BUDGET, seed)
         decisions.append(_confirmed(replay, total))
         shares.append(replay.count / (EXHAUSTIVE * len(grid.candidates)))
         other = Replay(grid, 10**9, seed)
         naive.append(above(min(costs, key=other.drawn)))
         exhaustive.append(above(min(costs, key=partial(_median_of, other, EXHAUSTIVE))))
+        informed.append(above(min(near, key=partial(_median_of, other, total // len(near)))))
     agreeing = [a.chosen in b.ties or b.chosen in a.ties for a, b in pairwise(decisions)]
-    noise = [relative_spread(values) for values in grid.samples.values()]
+    ten = sorted(costs, key=lambda id: (costs[id], id))[:10]
     return Quality(
         candidates=len(grid.candidates),
-        noise_percent=100 * median(noise),
+        noise_percent=grid.noise_percent,
+        truth_percent=100 * median([relative_uncertainty(grid.samples[id]) for id in ten]),
         ours=tuple(above(d.winner) for d in decisions),
         naive=tuple(naive),
         exhaustive=tuple(exhaustive),
+        informed=tuple(informed),
+        tied=tuple(len(d.ties) for d in decisions),
+        held_percent=100 * float(np.mean([ten[0] in d.ties for d in decisions])),
         agree_percent=100 * float(np.mean(agreeing)),
         samples_share=max(shares),
         best=best,
@@ -285,7 +351,7 @@ def _reserve(total: int) -> int:
 
 def _confirmed(replay: Replay, total: int) -> Decision:
     """Finalists and default measured anew, within what is left; the decision as the tuner makes it."""
-    finalists = [s.id for s in replay.scores() if s.id != DEFAULT][: BUDGET.finalists]
+    finalists = [id for id in ranked(replay.taken) if id != DEFAULT][: BUDGET.finalists]
     left = max(total - replay.count, len(finalists) + 1)
     base = max(1, min(BUDGET.confirmation_samples, left // (len(finalists) + 1)))
     confirmed: dict[str, list[float]] = {}
@@ -305,6 +371,12 @@ def within(percents: Sequence[float]) -> float:
 
 def _rows(kernel: str, q: Quality, threads: int) -> list[Row]:
     values = [
+        ("grid", "truth", q.truth_percent, "%"),
+        ("informed", "within_2_percent", within(q.informed), "%"),
+        ("tuner", "ties_declared", q.tie_percent, "%"),
+        ("tuner", "ties_mean_size", float(np.mean(q.tied)), ""),
+        ("tuner", "ties_hold_the_best", q.held_percent, "%"),
+        ("tuner", "ties_p95_above_best", q.tie_loss, "%"),
         ("grid", "candidates", float(q.candidates), ""),
         ("grid", "noise", q.noise_percent, "%"),
         ("grid", "best_relative_time", q.best_cost, ""),
@@ -327,18 +399,22 @@ def _rows(kernel: str, q: Quality, threads: int) -> list[Row]:
 def _table(found: dict[str, Quality]) -> Table:
     right = partial(Column, justify="right")
     table = Table(
-        "kernel", right("candidates"), right("noise"), right("near best: tuner"), right("naive"), right("exhaustive"),
-        right("runs agree"), right("samples"), right("best"), right("holdout"),
+        "kernel", right("candidates"), right("noise"), right("truth"), right("near best: tuner"), right("naive"),
+        right("exhaustive"), right("informed"), right("runs agree"), right("ties"), right("samples"), right("best"),
+        right("holdout"),
     )  # fmt: skip
     for kernel, q in found.items():
         table.add_row(
             kernel,
             str(q.candidates),
             f"{q.noise_percent:.1f} %",
+            f"{q.truth_percent:.1f} %",
             f"{within(q.ours):.0f} %",
             f"{within(q.naive):.0f} %",
             f"{within(q.exhaustive):.0f} %",
+            f"{within(q.informed):.0f} %",
             f"{q.agree_percent:.0f} %",
+            f"{q.tie_percent:.0f} %, {np.mean(q.tied):.1f}, {q.held_percent:.0f} %, {q.tie_loss:.1f} %",
             f"{100 * q.samples_share:.0f} %",
             f"{q.best_cost:.3f}",
             ", ".join(f"{middle:.3f}" for middle, _, _ in q.holdout),
@@ -348,17 +424,17 @@ def _table(found: dict[str, Quality]) -> Table:
 
 def _plot(found: dict[str, Quality], path: Path) -> Path:
     """Distribution of the winners' true cost above the best, for each kernel."""
-    figure = Figure(figsize=(4.0 * len(found), 3.5), layout="constrained")
+    figure = Figure(figsize=(3.0 * len(found), 3.5), layout="constrained")
     panels = figure.subplots(1, len(found), squeeze=False, sharey=True)[0]
     for axes, (kernel, q) in zip(panels, found.items(), strict=True):
-        for number, name in enumerate(("ours", "naive", "exhaustive")):
+        for number, name in enumerate(("ours", "naive", "exhaustive", "informed")):
             values = np.sort(getattr(q, name))
             label = "tuner, 25 % of the samples" if name == "ours" else name
             axes.step(
                 values, 100 * np.arange(1, len(values) + 1) / len(values), label=label, color=COLOURS[number]
             )
         axes.axvline(NEAR_PERCENT, color="black", linewidth=0.8)
-        axes.set_title(f"{kernel}, {q.candidates} candidates", fontsize=10)
+        axes.set_title(kernel, fontsize=10)
         axes.set_xlabel("winner's true cost above the best, %")
         axes.set_xscale("symlog", linthresh=1.0)
     panels[0].set_ylabel("replays, %")

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+import numpy as np
+
 from cora import tune
+from cora.autotune.estimate import Model
 from cora.autotune.spaces.candidate import DEFAULT
-from cora.autotune.statistics import median, median_interval
+from cora.autotune.statistics import median_interval
 from cora.errors import UserError
 
 __all__ = ["Decision", "Verdict", "decide", "slower_on_holdout"]
@@ -20,6 +23,9 @@ __all__ = ["Decision", "Verdict", "decide", "slower_on_holdout"]
 #: default  nothing was faster than the default
 #: holdout  it was slower than the default on a shape that it was not chosen on, beyond noise; the default stays
 Verdict = Literal["win", "tie", "default", "holdout"]
+
+#: Standard deviations of a difference within which candidates are not told apart: one-sided, 95 %.
+CONFIDENCE = 1.64
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +69,7 @@ def decide(
     if best is None or best.id == DEFAULT:
         return Decision(DEFAULT, DEFAULT, "default", (DEFAULT,), scores)
     tied = {score.id for score in tune.tie_set(scores, threshold_percent)}
-    for id, samples in confirmed.items():
-        low, _ = median_interval(_ratios(samples, confirmed[best.id]))
-        if low <= 1 + threshold_percent / 100:
-            tied.add(id)
-    tied |= _undecided(pooled, best, searched, 1 + threshold_percent / 100)
+    tied |= _undecided({**searched, **pooled}, best.id, threshold_percent)
     _, high = median_interval(_ratios(confirmed[best.id], confirmed[DEFAULT]))
     won = high < 1
     return Decision(
@@ -87,29 +89,19 @@ def slower_on_holdout(winner: Mapping[str, Sequence[float]], threshold_percent: 
     return None
 
 
-def _undecided(
-    pooled: Mapping[str, Sequence[float]],
-    best: tune.Score,
-    searched: Mapping[str, Sequence[float]],
-    factor: float,
-) -> set[str]:
-    """Candidates of the search whose medians are within two standard errors of `factor` times the best one's.
+def _undecided(samples: Mapping[str, Sequence[float]], chosen: str, threshold_percent: float) -> set[str]:
+    """Candidates that the samples do not tell from the chosen one: with estimates m and standard deviations s of the
+    logarithms of the costs (estimate.Model),
 
-    The standard error of a median of n samples is 1.25 sigma / sqrt(n); sigma, relative, is that of the finalists'
-    samples around their medians, by the median of the deviations. pooled: all samples of the finalists.
+        m_c - m_chosen <= log(1 + t/100) + CONFIDENCE * sqrt(s_c^2 + s_chosen^2)
     """
-    deviations = [
-        abs(x / middle - 1) for xs in pooled.values() if (middle := median(xs)) > 0 for x in xs if len(xs) > 1
-    ]
-    sigma = 1.48 * median(deviations) if deviations else 0.0
-    found = set()
-    for id, samples in searched.items():
-        if id in pooled or not samples:
-            continue
-        error = 1.25 * sigma * math.sqrt(1 / len(samples) + 1 / len(pooled[best.id]))
-        if median(samples) <= best.primary * factor * (1 + 2 * error):
-            found.add(id)
-    return found
+    model = Model()
+    model.fit(samples)
+    found = model.estimates(samples)
+    at = found.ids.index(chosen)
+    width = np.sqrt(found.sd**2 + found.sd[at] ** 2)
+    near = found.mean - found.mean[at] <= math.log1p(threshold_percent / 100) + CONFIDENCE * width
+    return {id for id, tied in zip(found.ids, near, strict=True) if tied}
 
 
 def _ratios(a: Sequence[float], b: Sequence[float]) -> list[float]:

@@ -169,6 +169,25 @@ class Lab:
         """See search.Laboratory. The best candidate so far is measured in every group, besides the default."""
         self._take(candidates, count, "search", self._shapes, lambda: self.spent() >= 1)
 
+    def again(self, candidates: Sequence[Candidate]) -> None:
+        """See search.Laboratory: one group for each worker; those that others disturbed once more."""
+        left = [c for c in candidates if self._usable(c.id)]
+        for _ in (0, 1):
+            if not left or self.spent() >= 1:
+                return
+            size = -(-len(left) // len(self._workers))
+            groups = [tuple(left[at : at + size]) for at in range(0, len(left), size)]
+            self._measure([(shape, group, 1) for shape in self._shapes for group in groups], "search")
+            left = [c for c in left if self._usable(c.id) and not self._undisturbed(c.id)]
+
+    def _undisturbed(self, id: str) -> bool:
+        """Whether the last sample of a candidate in the search was taken without contention, on each shape."""
+        return all(self._of(id, "search", shape).clean[-1:] == [True] for shape in self._shapes)
+
+    def taken_of(self, id: str) -> Sequence[float]:
+        """See search.Laboratory."""
+        return self.samples(id, "search", self._shapes)
+
     def score(self, id: str) -> tune.Score:
         """See search.Laboratory: the median of the relative times, of several shapes their geometric mean."""
         row = self.rows.get(id)

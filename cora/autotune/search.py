@@ -4,19 +4,24 @@ exhaustive  all candidates in their own order, `samples` measurements each
 random      the same for a seeded random prefix
 halving     one measurement of each candidate, twice as many of the best third, and so on
 local       from the best known, neighbours, as long as they are better
-combined    halving, then local with what is left; the default
+guided      a survey, then whoever may still be the best by what candidates with the same choices cost; the default
+combined    halving, then local with what is left
 
 Every search stops when its laboratory says that the budget is spent.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
 from typing import Protocol
 
+import numpy as np
+
 from cora import tune
+from cora.autotune.estimate import Model
 from cora.autotune.spaces.candidate import Candidate, Space
 from cora.errors import UserError
 
@@ -28,6 +33,13 @@ ETA = 3
 GROUP = 6
 #: Shares of the budget after which the first round of halving, and halving as part of "combined", end.
 FIRST_ROUND, HALVING = 0.6, 0.75
+#: Guided: share of the budget for the survey, and shares after which the model is fitted anew.
+SURVEY, FITS = 0.4, (0.0, 0.4, 0.7)
+#: Candidates with estimated costs that wait to be built, and how far from the best, in standard deviations, nobody is
+#: measured any more.
+POOL, HOPELESS = 256, 8.0
+#: Differences in cost that are not worth samples.
+INDIFFERENT = 0.02
 #: Samples after which a candidate is known well enough to look at its neighbours instead.
 SETTLED = 8
 
@@ -43,6 +55,12 @@ class Laboratory(Protocol):
 
     def sample(self, candidates: Sequence[Candidate], count: int) -> None:
         """Measure each until it has `count` samples, or the budget is spent."""
+
+    def again(self, candidates: Sequence[Candidate]) -> None:
+        """Measure each once more, in one group, unless the budget is spent."""
+
+    def taken_of(self, id: str) -> Sequence[float]:
+        """The samples of a candidate so far."""
 
     def score(self, id: str) -> tune.Score:
         """The score by the samples so far; unusable if there are none."""
@@ -71,6 +89,8 @@ class _Remembering:
         self.reason = laboratory.reason
         self.score = laboratory.score
         self.spent = laboratory.spent
+        self.again = laboratory.again
+        self.taken_of = laboratory.taken_of
 
     def sample(self, candidates: Sequence[Candidate], count: int) -> None:
         self.seen.update((c.id, c) for c in candidates)
@@ -176,6 +196,67 @@ def _refine(candidates: list[Candidate], laboratory: Laboratory, budget: tune.Tu
         count *= 2
 
 
+def _guided(space: Space, laboratory: Laboratory, budget: tune.TuningBudget, seed: int) -> None:
+    """Measure one sample of candidates in a seeded order; then, in groups, those that may be the best.
+
+    After the survey a model of all samples (estimate.Model) gives each candidate, those not built yet included, a mean
+    m and a variance v of the logarithm of its cost. With the least mean at b, the group with the least
+
+        (m_c - m_b + INDIFFERENT) / sqrt(v_c + v_b)
+
+    is measured once more, b always: this raises the least of these distances, by which two candidates are told
+    apart (the balance of optimal allocations: Chen et al., Discrete Event Dynamic Systems 10, 2000; Glynn and Juneja,
+    WSC 2004). Neighbours of the best join the candidates that wait. It ends with the budget, or when all that are
+    nearer than HOPELESS have `budget.samples` samples.
+    """
+    order = islice(space.ordered(seed), budget.candidates)
+    known: dict[str, Candidate] = {}
+    asked = 0
+    while laboratory.spent() < SURVEY and (group := tuple(islice(order, GROUP))):
+        asked += len(group)
+        usable = laboratory.prepare(group)
+        laboratory.sample(usable, 1)
+        known.update((c.id, c) for c in usable)
+    waiting = {c.id: c for c in islice(order, POOL)}
+    tried = {*known, *waiting}
+    turns = Counter[str](
+        tuple(known)
+    )  # measurements that were asked for: what cannot be timed must not be asked for ever
+    model, fits = Model(), list(FITS)
+    begun = laboratory.spent()
+    while known and laboratory.spent() < 1:
+        samples = {id: taken for id in known if (taken := laboratory.taken_of(id))}
+        if fits and (laboratory.spent() - begun) / max(1 - begun, 1e-9) >= fits[0]:
+            model.fit(samples)
+            fits.pop(0)
+        found = model.estimates(samples, tuple(waiting) if asked < budget.candidates else ())
+        best = int(np.argmin(found.mean))
+        for near in space.neighbors(found.ids[best]) if found.ids[best] in known else ():
+            if near.id not in tried:
+                waiting[near.id] = near
+            tried.add(near.id)
+        distance = (found.mean - found.mean[best] + INDIFFERENT) / np.sqrt(
+            found.sd**2 + found.sd[best] ** 2 + 1e-12
+        )
+        distance[best] = -1.0
+        ids = [found.ids[at] for at in np.argsort(distance, kind="stable") if distance[at] < HOPELESS]
+        group = tuple(
+            known.get(id) or waiting[id]
+            for id in ids
+            if id not in known or max(turns[id], len(samples.get(id, ()))) < budget.samples
+        )[:GROUP]
+        new = [c for c in group if c.id not in known][: budget.candidates - asked]
+        asked += len(new)
+        for candidate in new:
+            del waiting[candidate.id]
+        known.update((c.id, c) for c in laboratory.prepare(new))
+        usable = tuple(c for c in group if c.id in known)
+        if not group:
+            return
+        turns.update(c.id for c in usable)
+        laboratory.again(usable)
+
+
 def _combined(space: Space, laboratory: Laboratory, budget: tune.TuningBudget, seed: int) -> None:
     remembering = _Remembering(laboratory)
     _halve(space, remembering, budget, seed, HALVING, SETTLED)
@@ -191,6 +272,7 @@ def _best(candidates: Sequence[Candidate], laboratory: Laboratory) -> list[Candi
 
 SEARCHES: Mapping[str, Search] = MappingProxyType(
     {
+        "guided": _guided,
         "combined": _combined,
         "halving": _halving,
         "local": _local,

@@ -9,8 +9,8 @@ from cora.errors import UserError
 
 __all__ = ["geometric_mean", "median", "median_interval", "relative_uncertainty"]
 
-#: Standard normal quantile for 95 %.
-Z = 1.96
+#: An interval may miss once in so many times.
+ONE_IN = 20
 
 
 def median(values: Sequence[float]) -> float:
@@ -25,15 +25,19 @@ def median(values: Sequence[float]) -> float:
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
     """An interval that holds the true median of what the samples were drawn from with about 95 %.
 
-    Whatever the distribution: between the samples of ranks k and n + 1 - k, k = floor((n - 1.96 * sqrt(n)) / 2), at
-    least 1 (the number of samples below the median is binomial). So it is the whole range up to n = 9, where five
-    samples give 94 %, three 75 %. Without samples it is infinite.
+    Whatever the distribution: between the samples of ranks k and n + 1 - k with the largest k for which both ends
+    together miss with at most 5 %, 2 P(B <= k - 1) <= 0.05, where B, the number of samples below the median, is
+    binomial (n, 1/2). Up to n = 8 it is the whole range, where five samples give 94 %, three 75 %. Without samples
+    it is infinite.
     """
     usable = sorted(v for v in values if math.isfinite(v))
     n = len(usable)
     if n == 0:
         return -math.inf, math.inf
-    rank = max(1, math.floor((n - Z * math.sqrt(n)) / 2))
+    rank, below = 0, 1  # `below`: of the 2^n outcomes, those with B <= rank
+    while rank == 0 or 2 * ONE_IN * below <= 2**n:
+        rank += 1
+        below += math.comb(n, rank)
     return usable[rank - 1], usable[n - rank]
 
 

@@ -12,6 +12,7 @@ from cora.autotune.batches import Batch, batch_of, hostile, resampled
 from cora.autotune.classes import class_of
 from cora.autotune.decide import Decision, decide, slower_on_holdout
 from cora.autotune.device import differences
+from cora.autotune.estimate import ranked
 from cora.autotune.lab import Lab, Protocol, Spending
 from cora.autotune.protocol import BUILDER, Setup, Shape
 from cora.autotune.records import Records, Task
@@ -95,7 +96,7 @@ def tune(
     db: str | os.PathLike[str] | None = None,
     name: str = "",
     space: Space | None = None,
-    search_by: str = "combined",
+    search_by: str = "guided",
     seed: int = 0,
     threads: int | None = None,
     target: str = "llvm",
@@ -233,9 +234,9 @@ class _Job:
         if not lab.prepare([default]):
             raise UserError(f"tune: the default schedule cannot be used: {lab.reason(DEFAULT)}")
         search(self.search_by, self.space, lab, self.budget, self.seed)
-        confirmed = self._confirm(lab, lab.scores(), shapes)
-        stored = {id: row.stored_bytes or 0 for id, row in lab.rows.items()}
         searched = {s.id: lab.samples(s.id, "search", shapes) for s in lab.scores()}
+        confirmed = self._confirm(lab, ranked(searched), shapes)
+        stored = {id: row.stored_bytes or 0 for id, row in lab.rows.items()}
         decision = decide(confirmed, stored, self.objective.threshold_percent, searched)
         holdout = self._hold_out(lab, decision, kept_out)
         winner = decision.winner
@@ -275,11 +276,9 @@ class _Job:
             self.target, self.threads, self.protocol.cache, device,
         )  # fmt: skip
 
-    def _confirm(
-        self, lab: Lab, scores: Sequence[policy.Score], shapes: Sequence[Shape]
-    ) -> dict[str, list[float]]:
+    def _confirm(self, lab: Lab, ranking: Sequence[str], shapes: Sequence[Shape]) -> dict[str, list[float]]:
         """Fresh samples of the finalists and the default schedule; noisy ones get more."""
-        finalists = [s.id for s in scores if s.id != DEFAULT][: self.budget.finalists]
+        finalists = [id for id in ranking if id != DEFAULT][: self.budget.finalists]
         base = lab.affordable(self.budget.confirmation_samples, len(finalists) + 1, shapes, CONFIRM_SHARE)
         left = CONFIRMATIONS * base * (len(finalists) + 1)
         counts: list[int] = []

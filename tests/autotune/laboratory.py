@@ -60,6 +60,13 @@ class FakeLab:
             while len(taken) < count and self.spent() < 1:
                 taken.append(self.noise(self._rng, self.costs[candidate.id]))
 
+    def again(self, candidates: Sequence[Candidate]) -> None:
+        for candidate in candidates:
+            self.sample([candidate], len(self.taken.get(candidate.id, ())) + 1)
+
+    def taken_of(self, id: str) -> Sequence[float]:
+        return self.taken.get(id, ())
+
     def score(self, id: str) -> tune.Score:
         return tune.score_samples(self.taken.get(id, ()), id=id)
 

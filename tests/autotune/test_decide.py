@@ -49,11 +49,21 @@ def test_what_the_search_could_not_tell_apart_is_a_tie() -> None:
     searched = {"near": [0.505], "far": [0.6], "farther": [0.9, 0.9], "a": [0.4], "none": []}
     assert decide(samples, {}, 1.0, searched).ties == ("a", "near")
     noisy = [0.4, 0.6, 0.5, 0.45, 0.55, 0.5, 0.52, 0.48]
-    assert decide({DEFAULT: [2 * x for x in noisy], "a": noisy}, {}, 1.0, searched).ties == (
-        "a",
-        "far",
-        "near",
-    )
+    assert "far" in decide({DEFAULT: [2 * x for x in noisy], "a": noisy}, {}, 1.0, {"far": [0.55]}).ties
+    assert decide({DEFAULT: [2 * x for x in noisy], "a": noisy}, {}, 1.0, {"far": [0.8]}).ties == ("a",)
+
+
+def test_ties_hold_the_best_and_little_else() -> None:
+    costs = {DEFAULT: 1.0, "a": 0.50, "b": 0.505, "c": 0.55, "d": 0.7, "e": 0.9}
+    held, sizes = 0, []
+    for seed in range(60):
+        rng = random.Random(seed)
+        drawn = {id: [c * (1 + rng.gauss(0, 0.02)) for _ in range(12)] for id, c in costs.items()}
+        found = decide(drawn, {}, 0.5)
+        held += "a" in found.ties
+        sizes.append(len(found.ties))
+    assert held >= 54
+    assert sum(sizes) / len(sizes) < 2.5
 
 
 def test_old_samples_help_to_choose_and_do_not_help_to_win() -> None:

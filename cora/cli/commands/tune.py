@@ -31,8 +31,8 @@ def command(
     ] = None,
     candidates: Annotated[int, typer.Option("--candidates", min=1, help="Candidates of the space.")] = 256,
     search: Annotated[
-        str, typer.Option("--search", help="combined, halving, local, random or exhaustive.")
-    ] = "combined",
+        str, typer.Option("--search", help="guided, combined, halving, local, random or exhaustive.")
+    ] = "guided",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the order of candidates.")] = 0,
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Threads of the kernels; else all cores.")
