@@ -19,14 +19,12 @@ from benchmarks.fma import FmaPeak
 from benchmarks.options import TARGET
 from benchmarks.peers.blas import Blas, Call, Gemm, Matrix
 from benchmarks.results import Row
-from benchmarks.timer import Timing, measure, ratio
+from benchmarks.timer import Timing, measure, ratio, settle_ms
 
 UNCACHED = cora.Settings(cache=False)
 #: Largest difference of an element from what a library computes, per term of its sum.
 TOLERANCE = 2e-6
 #: Random numbers are repeated after so many: drawing gigabytes takes longer than multiplying them.
-#: Pause between samples on several threads, in milliseconds; see `measure`.
-SETTLE_MS = 40.0
 _PERIOD = 1_000_003
 
 
@@ -171,8 +169,9 @@ class Recorder:
             best_of: the variants of which the fastest counts as the competition.
         """
         with pinned(threads), FmaPeak(threads) as peak:
-            settle_ms = 0.0 if threads == 1 else SETTLE_MS
-            timings = measure({**calls, "peak": peak}, repeats=repeats, warmup_ms=5.0, settle_ms=settle_ms)
+            timings = measure(
+                {**calls, "peak": peak}, repeats=repeats, warmup_ms=5.0, settle_ms=settle_ms(threads)
+            )
             peak_flops = peak.flops
         rate = {v: (peak_flops if v == "peak" else flops) / (t.median_ms * 1e6) for v, t in timings.items()}
         for variant, timing in timings.items():

@@ -16,7 +16,7 @@ from benchmarks.fma import FmaPeak
 from benchmarks.lengths import DATASETS
 from benchmarks.options import TARGET, Options
 from benchmarks.results import Row
-from benchmarks.timer import Timing, measure, ratio
+from benchmarks.timer import Timing, measure, ratio, settle_ms
 from cora.kernels import LayerConfig
 
 #: The layer of the paper's section 7.2.
@@ -88,7 +88,8 @@ def random_tokens(case: Case, width: int, seed: int = 0) -> Array:
 
 def times(calls: Mapping[str, Call], options: Options, *, repeats: int = 7) -> dict[str, Timing]:
     """Times of the ways to do one thing, run in turn."""
-    return measure(calls, repeats=3 if options.quick else repeats, warmup_ms=20.0)
+    settle = settle_ms(options.threads)
+    return measure(calls, repeats=3 if options.quick else repeats, warmup_ms=20.0, settle_ms=settle)
 
 
 def best_sizes(timings: Mapping[str, Timing]) -> dict[str, tuple[int, Timing]]:
