@@ -115,7 +115,10 @@ def test_demo_on_lengths_that_are_given(tmp_path: Path) -> None:
     np.save(tmp_path / "mnli.npy", lengths)
     status, output = run("demo", "--lengths", str(tmp_path), "--out", str(tmp_path / "out"))
     assert status == 1
-    assert output == "benchmarks: demo: expected a batch with tokens; all lengths are 0\n"
+    assert (
+        output
+        == f"benchmarks: mnli in {tmp_path}: the first {demo.SEQUENCES} lengths are 0; nothing to measure\n"
+    )
     lengths[3:5] = 1, 7
     np.save(tmp_path / "mnli.npy", lengths)
     status, output = run("demo", "--quick", "--lengths", str(tmp_path), "--out", str(tmp_path / "out"))
