@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from cora.errors import ScheduleError
 from cora.ir import dtypes
-from cora.ir.expr import ZERO, Const, Expr, Var, binary, constant
+from cora.ir.expr import ZERO, Call, Const, Expr, Var, binary, constant
 from cora.ir.simplify import Simplifier, simplify
 from cora.ir.stmt import Buffer, For, If, Let, LoopKind, Stmt, Store
-from cora.ir.visit import substitute
+from cora.ir.ufun import FusedInner, FusedOuter
+from cora.ir.visit import substitute, walk
 from cora.prove import Range
 from cora.schedule.balance import WORKERS
 from cora.storage.layout import Layout
-from cora.storage.offsets import PaddingBox, offset, padding_region
+from cora.storage.offsets import PaddingBox, PaddingLoop, offset, padding_region
 
 #: Threads of a block that fill a row of padding on a GPU.
 FILL_THREADS = 128
@@ -19,9 +21,29 @@ FILL_THREADS = 128
 def zero_fill(layout: Layout, buffer: Buffer, *, gpu: bool = False) -> list[tuple[Stmt, tuple[Range, ...]]]:
     """Loops that store 0 in every padding element, once, each with the ranges of its variables.
 
-    They run on the workers, or on a GPU with a block for each outermost row.
+    They run on the workers, or on a GPU with a block for each outermost row. Raises ScheduleError where an extent would
+    be asked for in the padding of a fused axis, which belongs to no row.
     """
-    return [_fill(buffer, box, gpu) for box in padding_region(layout)]
+    boxes = list(padding_region(layout))
+    for box in boxes:
+        _check_rows(buffer, box)
+    return [_fill(buffer, box, gpu) for box in boxes]
+
+
+def _check_rows(buffer: Buffer, box: PaddingBox) -> None:
+    loops: dict[Expr, PaddingLoop] = {loop.dim: loop for loop in box.loops}
+    for loop in box.loops:
+        for node in (*walk(loop.begin), *walk(loop.end)):
+            match node:
+                case Call(fun=fun, args=(*around, f)) if isinstance(fun.definition, FusedOuter | FusedInner):
+                    formals: dict[Expr, Expr] = dict(zip(fun.domain[:-1], around, strict=True))
+                    own, whole = loops.get(f), simplify(substitute(fun.domain[-1].extent, formals))
+                    if own is None or own.begin != ZERO or simplify(own.end) != whole:
+                        raise ScheduleError(
+                            f"padding of '{buffer.name}': the extent of '{loop.dim.name}' depends on the row in the "
+                            f"fused axis {f}, whose padding has none; do not pad or split that axis, or declare the "
+                            "padding undefined"
+                        )
 
 
 def _fill(buffer: Buffer, box: PaddingBox, gpu: bool) -> tuple[Stmt, tuple[Range, ...]]:

@@ -281,3 +281,17 @@ def test_cache_read_of_rows_whose_fused_dims_have_dims_inside() -> None:
     T = cora.compute("T", [b, p], cora.sum(Y[b, p, inner], over=inner))
     s = cora.schedule(T).fuse(T, b, p, name="f").cache_read("T", "Y", "f", name="copy")
     check(s, [{"M": 2, "L": [2, 1], "N": [3, 0, 2]}])
+
+
+def test_the_padding_of_a_fused_axis_has_no_rows() -> None:
+    """What depends on the row has no extent there; it was read behind the end of its table."""
+    inner = cora.Dim("inner", cora.lengths("N", b, p)[b, p])
+    T = cora.compute("T", [b, p, inner], 3.0)
+    fused = cora.schedule(T).fuse_dims(T, b, p, name="f")
+    batches: list[Batch] = [{"M": 2, "L": [2, 1], "N": [3, 0, 2]}, {"M": 1, "L": [2], "N": [1, 4]}]
+    check(fused, batches)
+    with pytest.raises(RefusedError, match="the extent of 'inner' depends on the row in the fused axis f"):
+        check(fused.pad_dim(T, "f", 2), batches)
+    with pytest.raises(RefusedError, match="depends on the row in the fused axis f"):
+        check(fused.split_dim(T, "f", 2), batches)
+    check(fused.pad_dim(T, "f", 2, contents="undefined"), batches)
