@@ -7,7 +7,7 @@ from typing import get_args
 
 from cora.errors import CoraError, ScheduleError
 from cora.ir import dtypes
-from cora.ir.expr import Access, Const, Expr
+from cora.ir.expr import Access, Const, Expr, cast
 from cora.ir.simplify import simplify
 from cora.ir.stmt import LoopKind
 from cora.ir.tensor import Tensor
@@ -83,7 +83,8 @@ def _inlined(reader: Tensor, producer: Tensor) -> Tensor:
                         f"inline: '{producer.name}' reduces, so it must be read at its own dims "
                         f"[{', '.join(d.name for d in producer.dims)}]; '{reader.name}' reads {e}"
                     )
-                return substitute(body, dict(zip(producer.dims, indices, strict=True)))
+                value = substitute(body, dict(zip(producer.dims, indices, strict=True)))
+                return cast(producer.dtype, value)
         return None
 
     combined = transform(reader.body, rule)

@@ -295,3 +295,11 @@ def test_the_padding_of_a_fused_axis_has_no_rows() -> None:
     with pytest.raises(RefusedError, match="depends on the row in the fused axis f"):
         check(fused.split_dim(T, "f", 2), batches)
     check(fused.pad_dim(T, "f", 2, contents="undefined"), batches)
+
+
+def test_what_is_inlined_keeps_its_type() -> None:
+    wide = cora.compute("wide", [b, p], A[b, p] * 0.1, dtype="float64")
+    T = cora.compute("T", [b, p], cora.tanh(wide[b, p]))
+    assert T.dtype == "float64"
+    check(cora.schedule(T).inline(wide), BATCHES)
+    check([cora.compute("U", [b, p], cora.exp(wide[b, p]) + wide[b, p])], BATCHES)
