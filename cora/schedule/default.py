@@ -21,7 +21,7 @@ from cora.ir.visit import children, free_dims, free_vars, substitute, walk
 from cora.lang.check import reductions_of
 from cora.schedule.nest import Leaf, LoopNest
 from cora.schedule.schedule import Schedule
-from cora.schedule.stage_steps import accesses_of, readers_of
+from cora.schedule.stage_steps import accesses_of, readers_elsewhere, readers_of
 from cora.storage.offsets import offset
 
 VECTOR_BYTES = 64
@@ -69,7 +69,9 @@ def _attach(s: Schedule) -> Schedule:
         (consumer,) = groups
         for leaf in reversed(_places(s.nest(consumer))):
             attached = _legal(s.compute_at, tensor, consumer, leaf.name)
-            if attached is not None and _computes_once(attached.nest(tensor), attached.nest(consumer)):
+            if attached is None or readers_elsewhere(attached.nest(tensor), attached.state):
+                continue
+            if _computes_once(attached.nest(tensor), attached.nest(consumer)):
                 s = attached
                 break
     return s

@@ -303,3 +303,10 @@ def test_what_is_inlined_keeps_its_type() -> None:
     assert T.dtype == "float64"
     check(cora.schedule(T).inline(wide), BATCHES)
     check([cora.compute("U", [b, p], cora.exp(wide[b, p]) + wide[b, p])], BATCHES)
+
+
+def test_the_default_schedule_of_a_chain_with_two_readers() -> None:
+    """`first` is read by `total`, which is computed in a loop around, and element by element behind that."""
+    first = cora.compute("first", [b, p], cora.sum(A[b, p] * X[b, k], over=k))
+    total = cora.compute("total", [b], cora.sum(first[b, p], over=p))
+    check([cora.compute("T", [b, p, k], cora.where(k < 2, total[b], first[b, p]))], BATCHES)
