@@ -34,6 +34,8 @@ Vector = npt.NDArray[np.float64]
 FREEDOM, PASSES = 4.0, 2
 #: Relative noise as long as no candidate has two samples, and what it is at least.
 UNKNOWN, LEAST = 0.05, 1e-4
+#: Deviations that tell the common noise.
+ENOUGH = 6
 #: The common noise counts in a candidate's own as much as this many samples.
 SHRINK = 6.0
 #: The mean of n samples is less certain by 1 + tail / n, since tails are told from width only once there are several.
@@ -163,10 +165,13 @@ class _Samples:
     def noise(self) -> Vector:
         """The relative noise of each candidate's samples."""
         away = self.logs - self.medians[self.at]
-        many = self.counts[self.at] > 1
+        # Two samples are as far from their middle as each other: they count while there is nothing better.
+        many = self.counts[self.at] > 2
+        if np.count_nonzero(many) < ENOUGH:
+            many = self.counts[self.at] > 1
         n = self.counts[self.at][many]
         pooled = np.abs(away[many]) * np.sqrt(n / (n - 1))
-        if len(pooled) < 6:
+        if len(pooled) < ENOUGH:
             return np.full(len(self.ids), UNKNOWN)
         common = max(1.48 * float(np.median(pooled)), LEAST)
         # A deviation counts up to four times the common noise, so that a tail is not taken for width.

@@ -49,6 +49,11 @@ def test_what_the_search_could_not_tell_apart_is_a_tie() -> None:
     searched = {"near": [0.505], "far": [0.6], "farther": [0.9, 0.9], "a": [0.4], "none": []}
     assert decide(samples, {}, 1.0, searched).ties == ("a", "near")
     noisy = [0.4, 0.6, 0.5, 0.45, 0.55, 0.5, 0.52, 0.48]
+    assert decide({DEFAULT: [2 * x for x in noisy], "a": noisy}, {}, 1.0, searched).ties == (
+        "a",
+        "far",
+        "near",
+    )
     assert "far" in decide({DEFAULT: [2 * x for x in noisy], "a": noisy}, {}, 1.0, {"far": [0.55]}).ties
     assert decide({DEFAULT: [2 * x for x in noisy], "a": noisy}, {}, 1.0, {"far": [0.8]}).ties == ("a",)
 
