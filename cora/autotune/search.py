@@ -219,9 +219,8 @@ def _guided(space: Space, laboratory: Laboratory, budget: tune.TuningBudget, see
         known.update((c.id, c) for c in usable)
     waiting = {c.id: c for c in islice(order, POOL)}
     tried = {*known, *waiting}
-    turns = Counter[str](
-        tuple(known)
-    )  # measurements that were asked for: what cannot be timed must not be asked for ever
+    # Measurements that were asked for: what cannot be timed must not be asked for ever.
+    turns = Counter(list(known))
     model, fits = Model(), list(FITS)
     begun = laboratory.spent()
     while known and laboratory.spent() < 1:

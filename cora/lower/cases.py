@@ -54,7 +54,7 @@ class _Case:
                 if kind is LoopKind.SERIAL and b == ZERO and self.concerns(e) and self.is_short(end, here):
                     runs = binary("lt", ZERO, end)
                     once = self.stmt(at(body, {v: ZERO}), Context(here.ranges, (*here.assumptions, runs)))
-                    return once if self.holds(runs, here, plainly=True) else If(runs, once)
+                    return once if self.follows(runs, here) else If(runs, once)
                 inside = Context((*here.ranges, Range(v, end)), here.assumptions)
                 return For(v, self.expr(b, here), end, kind, self.stmt(body, inside))
             case If(cond=c, then=then, other=other):
@@ -83,14 +83,14 @@ class _Case:
 
     def is_short(self, end: Expr, here: Context) -> bool:
         """Whether a loop whose end is not known has one iteration at most."""
-        return not isinstance(end, Const) and self.holds(binary("le", end, ONE), here, plainly=True)
+        return not isinstance(end, Const) and self.follows(binary("le", end, ONE), here)
 
     def side(self, op: str, a: Expr, b: Expr, here: Context) -> Expr | None:
         """The operand that a minimum or maximum is equal to here, if that is known."""
         for one, other in ((a, b), (b, a)):
             goal = binary("le", one, other) if op == "min" else binary("le", other, one)
             # most of what is asked here does not hold, and to find that out takes the solver longest
-            if self.holds(goal, here, plainly=True):
+            if self.follows(goal, here):
                 return one
         return None
 
@@ -108,13 +108,19 @@ class _Case:
         nodes = list(walk(e))
         return not self.about.isdisjoint(nodes) and not any(isinstance(n, Read) for n in nodes)
 
-    def holds(self, goal: Expr, here: Context, *, plainly: bool = False) -> bool:
+    def holds(self, goal: Expr, here: Context) -> bool:
+        """Whether `goal` is proved."""
         simpler = simplify(goal, ends(here))
         if isinstance(simpler, Const):
             return bool(simpler.value)
-        if plainly:
-            return self.guards.prover.is_plain(simpler, here)
         return self.guards.proof(simpler, here).outcome is Outcome.PROVED
+
+    def follows(self, goal: Expr, here: Context) -> bool:
+        """Whether it follows from bounds alone."""
+        simpler = simplify(goal, ends(here))
+        if isinstance(simpler, Const):
+            return bool(simpler.value)
+        return self.guards.prover.follows(simpler, here)
 
 
 def at(s: Stmt, values: Mapping[Expr, Expr]) -> Stmt:

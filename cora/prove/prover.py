@@ -54,8 +54,8 @@ class Prover:
             proof = self._memo[key] = self._prove(goal, context)
         return proof
 
-    def is_plain(self, goal: Expr, context: Context) -> bool:
-        """Whether `goal` follows from the bounds of its terms alone: the quick part of `prove`."""
+    def follows(self, goal: Expr, context: Context) -> bool:
+        """Whether `goal` follows from the bounds of its terms: what `prove` tries first, without the rest."""
         known = self._memo.get((goal, context))
         return known.proved if known is not None else self._by_bounds(*prepare(goal, context))
 

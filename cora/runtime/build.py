@@ -22,7 +22,7 @@ from cora.prove import Effort, Method
 from cora.runtime.artifact import Artifact, make_artifact
 from cora.runtime.code import Code, LibraryCode, MemoryCode, load_library, private_copy, write_atomically
 from cora.runtime.kernel import Kernel
-from cora.runtime.names import check_names
+from cora.runtime.names import check_names, kernel_name
 from cora.runtime.routines import given_objects, libraries, prepare
 from cora.runtime.versions import versions
 from cora.runtime.wanted import Deferred, Wanted
@@ -41,10 +41,10 @@ def build(
     """Compile a program once, for every batch.
 
     program: a schedule, computed tensors, which get the default schedule of the target, or a `Deferred` schedule, which
-    is made only where the cache does not have its kernel. target: "llvm" (this
-    machine), "cuda" (an NVIDIA GPU, sm_80), or a TVM target of one of these kinds (of kind cuda with an arch). Compiled
-    kernels are kept on disk, by the structure of program, schedule, settings and target, and by versions and sources.
-    Raises UserError, ScheduleError or UnsupportedError, with the reason.
+    is made only where the cache does not have its kernel. target: "llvm" (this machine), "cuda" (an NVIDIA GPU, sm_80),
+    or a TVM target of one of these kinds (of kind cuda with an arch). Compiled kernels are kept on disk, by the
+    structure of program, schedule, settings and target, and by versions and sources. Raises UserError, ScheduleError
+    or UnsupportedError, with the reason.
     """
     chosen = settings or Settings()
     if not isinstance(chosen, Settings):
@@ -74,7 +74,7 @@ def build(
     built = _Built(wanted.schedule, host, chosen, cache)
     if chosen.dump is not None:
         built.dump(chosen.dump)
-    return Kernel(built.artifact, built.code(cache, wanted, text))
+    return Kernel(built.artifact, built.code(cache, wanted))
 
 
 def load(path: str | Path) -> Kernel:
@@ -108,8 +108,7 @@ class _Built:
 
         check_names(scheduled.tensors, permutations_of(scheduled.nests))
         begin = time.perf_counter()
-        name = "kernel_" + "_".join(t.name for t in scheduled.outputs)
-        lowered = lower(scheduled, settings, name)
+        lowered = lower(scheduled, settings, kernel_name(scheduled.outputs))
         lowering_seconds = time.perf_counter() - begin
         self.artifact = make_artifact(lowered, repr(scheduled), define(scheduled), host.key)
         functions = [lowered.kernel, *([lowered.check] if lowered.check is not None else [])]
@@ -127,7 +126,7 @@ class _Built:
         """The code as text."""
         return self._compiled.source(kind)
 
-    def code(self, cache: Cache | None, wanted: Wanted, text: Callable[[str], str]) -> Code:
+    def code(self, cache: Cache | None, wanted: Wanted) -> Code:
         """The code, stored in the cache if there is one."""
         prepare(self.artifact.nests)
         library = self._compiled.library

@@ -1,4 +1,4 @@
-"""What a call names with keywords: inputs, sizes and lengths share one namespace."""
+"""Names: that of a kernel, and what a call names with keywords, where inputs, sizes and lengths share one namespace."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from cora.storage.lengths import inputs_of
 
 #: Keywords of `Kernel.__call__` and `plan` that mean something else.
 RESERVED = ("self", "kernels", "threads", "device")
+
+
+def kernel_name(outputs: Sequence[Tensor]) -> str:
+    """What the kernel of a program is called in its library."""
+    return "kernel_" + "_".join(t.name for t in outputs)
 
 
 def check_names(tensors: Sequence[Tensor], permutations: Sequence[UFun] = ()) -> None:

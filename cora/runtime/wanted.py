@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -73,21 +73,20 @@ class Wanted:
         return made
 
     def find(self, cache: Cache) -> Entry | None:
-        """The kernel, if the cache has it."""
-        for key in self._keys():
-            entry = cache.load(key)
-            if entry is not None:
-                if key != self._early and self._early is not None:
-                    cache.store(self._early, entry.path.read_bytes(), entry.metadata)
-                return entry
-        return None
+        """The kernel, if the cache has it: under the early key from then on, too."""
+        entry = None if self._early is None else cache.load(self._early)
+        if entry is None:
+            entry = cache.load(self._late)
+            if entry is not None and self._early is not None:
+                cache.store(self._early, entry.path.read_bytes(), entry.metadata)
+        return entry
 
     def store(self, cache: Cache, library: bytes, metadata: bytes) -> Path:
         """Keep the kernel; gives the path of its library."""
-        entries = [cache.store(key, library, metadata) for key in self._keys()]
-        return entries[0].path
-
-    def _keys(self) -> Iterator[str]:
         if self._early is not None:
-            yield self._early
-        yield fingerprint(self.schedule.outputs, self.schedule.steps, self._about)
+            cache.store(self._early, library, metadata)
+        return cache.store(self._late, library, metadata).path
+
+    @cached_property
+    def _late(self) -> str:
+        return fingerprint(self.schedule.outputs, self.schedule.steps, self._about)

@@ -18,7 +18,7 @@ from cora.runtime.artifact import make_artifact
 from cora.runtime.code import private_copy, write_atomically
 from cora.runtime.cuda.artifact import Call, CudaArtifact, cuda_artifact, make_calls
 from cora.runtime.cuda.kernel import CudaCode, CudaKernel
-from cora.runtime.names import check_names
+from cora.runtime.names import check_names, kernel_name
 from cora.runtime.wanted import Wanted
 from cora.schedule.schedule import Schedule
 from cora.settings import Settings
@@ -60,10 +60,6 @@ def build_cuda(
     return CudaKernel(artifact, CudaCode(path, artifact, metadata, tir))
 
 
-def _name(scheduled: Schedule) -> str:
-    return "kernel_" + "_".join(t.name for t in scheduled.outputs)
-
-
 def _compile(
     scheduled: Schedule,
     target: CudaTarget,
@@ -74,7 +70,7 @@ def _compile(
     """The artifact and the TIR."""
     from cora.codegen.cuda.source import cuda_source  # imports TVM, which a cached kernel does not need
 
-    lowered = lower(scheduled, settings, _name(scheduled), gpu=True)
+    lowered = lower(scheduled, settings, kernel_name(scheduled.outputs), gpu=True)
     base = make_artifact(lowered, repr(scheduled), describe(scheduled), f"{target.key}|{host.key}")
     own = launches(lowered.kernel)
     checks: tuple[Launch, ...] = () if lowered.check is None else launches(lowered.check)
@@ -93,7 +89,7 @@ def _tir(wanted: Wanted, settings: Settings, target: CudaTarget, kind: str) -> s
     from cora.codegen.cuda.source import cuda_source
 
     assert kind == "tir"
-    lowered = lower(wanted.schedule, settings, _name(wanted.schedule), gpu=True)
+    lowered = lower(wanted.schedule, settings, kernel_name(wanted.schedule.outputs), gpu=True)
     return cuda_source(launches(lowered.kernel), target)[1]
 
 
