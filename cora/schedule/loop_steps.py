@@ -14,6 +14,7 @@ from cora.schedule.legality import check_kinds, positive, serial_place
 from cora.schedule.nest import Leaf, LoopNest
 from cora.schedule.reduction_steps import check_stored
 from cora.schedule.steps import TAILS, Fuse, Peel, Reorder, Split, SplitParts
+from cora.storage.extents import clamp
 
 
 def split(step: Split, nest: LoopNest) -> LoopNest:
@@ -195,7 +196,8 @@ def _fuse_pair(nest: LoopNest, outer_name: str, inner_name: str, name: str) -> L
         as_dims: dict[Expr, Expr] = {}
         as_dims.update(around.items())
         index = Dim(outer.name, substitute(outer.extent, as_dims))
-        body = substitute(inner.extent, {**as_dims, outer.var: index})
+        # a loop that is padded runs where the one inside has no iterations, and sums must not decrease there
+        body = clamp(substitute(inner.extent, {**as_dims, outer.var: index}))
         offset = scan(tuple(around.values()), index, body)
         ffo, ffi = fusion_maps(offset)
         variables = tuple(around)

@@ -310,3 +310,10 @@ def test_the_default_schedule_of_a_chain_with_two_readers() -> None:
     first = cora.compute("first", [b, p], cora.sum(A[b, p] * X[b, k], over=k))
     total = cora.compute("total", [b], cora.sum(first[b, p], over=p))
     check([cora.compute("T", [b, p, k], cora.where(k < 2, total[b], first[b, p]))], BATCHES)
+
+
+def test_a_fused_loop_around_one_that_is_padded() -> None:
+    """Where the padded loop goes on, the one inside has a negative extent: that counts as none in the sums."""
+    s = cora.schedule(twice()).split("T", p, 4, tail="peel", names=("o", "i"))
+    s = s.split("T", "o", 8, names=("o1", "o2")).bulk_pad("T", "o2", 5).fuse("T", "o2", "i", name="f")
+    check(s, [*BATCHES, {"M": 2, "L": [40, 1]}])
