@@ -7,6 +7,7 @@ library and the foreign call (about a microsecond). Matrices are float32, two-di
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ _NO_TRANS, _TRANS = 111, 112
 _UPPER, _LOWER = 121, 122
 _NON_UNIT, _UNIT = 131, 132
 _LEFT, _RIGHT = 141, 142
+#: How long idle workers spin, in milliseconds (MKL) and in two to the so many cycles (OpenBLAS): less than the pause
+#: between samples (`benchmarks.timer`), more than that between calls of one sample.
+_SPIN_MS, _SPIN_LOG2_CYCLES = 20, 24
 _f = ctypes.c_float
 _i = ctypes.c_int
 
@@ -164,6 +168,7 @@ class Blas:
 @cache
 def openblas() -> Blas | None:
     """OpenBLAS of the wheel scipy-openblas32; None if that is not installed."""
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", str(_SPIN_LOG2_CYCLES))  # read when it is imported
     try:
         folder = import_module("scipy_openblas32").get_lib_dir()
         library = ctypes.CDLL(str(Path(folder) / "libscipy_openblas.so"))
@@ -177,7 +182,11 @@ def mkl() -> Blas | None:
     """MKL of the wheel mkl, with Intel's threads; None if that is not installed."""
     folder = Path(sys.prefix) / "lib"
     try:
-        ctypes.CDLL(str(folder / "libiomp5.so"), mode=ctypes.RTLD_GLOBAL)
+        threads = ctypes.CDLL(str(folder / "libiomp5.so"), mode=ctypes.RTLD_GLOBAL)
+        # It binds its threads, and whoever calls it, to the cores that the process had when it was first asked for
+        # anything: not to the one on which one thread is measured. And it lets its threads spin for 200 ms.
+        threads.omp_get_num_procs()
+        threads.kmp_set_blocktime(_SPIN_MS)
         (name,) = sorted(folder.glob("libmkl_rt.so*"))[:1] or [folder / "libmkl_rt.so"]
         library = ctypes.CDLL(str(name), mode=ctypes.RTLD_GLOBAL)
     except OSError:

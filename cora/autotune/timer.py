@@ -78,8 +78,9 @@ def measure(
         repeats: samples of each callable, at least 1.
         warmup_ms: each callable is first called for this long, and at least twice.
         min_sample_ms: shortest sample in the warm regime.
-        settle_ms: a pause before each sample, and a call that is not timed. The workers of several libraries need
-            it: those of the one before go on spinning for a while, on the cores that the next one wants.
+        settle_ms: a pause before each sample, and then calls for as long, at least one, that are not timed. The
+            workers of several libraries need it: those of the one before go on spinning for a while, on the cores that
+            the next one wants; and when its own wake up, it takes the system some milliseconds to spread them.
 
     Raises:
         UserError: nothing to time, no repeats, a negative time or an unknown regime.
@@ -113,7 +114,7 @@ def measure(
                     count = 1
                 if settle_ms > 0:
                     time.sleep(settle_ms / 1e3)
-                    callables[name]()
+                    _call_for(callables[name], settle_ms)
                 before_ns = time.thread_time_ns()
                 taken = _per_call_ms(callables[name], count)
                 ran_ms = (time.thread_time_ns() - before_ns) / 1e6
@@ -137,6 +138,14 @@ def ratio(numerator: Timing, denominator: Timing) -> float:
             f"got {len(numerator.samples)} and {len(denominator.samples)} samples"
         )
     return float(np.median(np.divide(numerator.samples, denominator.samples)))
+
+
+def _call_for(call: Callable[[], object], duration_ms: float) -> None:
+    """Call until so much time has passed, at least once."""
+    end = time.perf_counter() + duration_ms / 1e3
+    call()
+    while time.perf_counter() < end:
+        call()
 
 
 def _warm_up(call: Callable[[], object], warmup_ms: float, min_sample_ms: float) -> int:

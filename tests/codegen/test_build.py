@@ -13,7 +13,7 @@ import pytest
 from cora.codegen import build as build_module
 from cora.codegen.build import compile_functions
 from cora.codegen.link import find_linker, link
-from cora.codegen.load import load
+from cora.codegen.load import SPIN_COUNT, load
 from cora.codegen.target import HostTarget, detect, resolve
 from cora.errors import InternalError, UnsupportedError, UserError
 from cora.ir.expr import Const, Read, binary, unary
@@ -194,12 +194,15 @@ y = np.zeros_like(x)
 f(Frame([x.ctypes.data, y.ctypes.data, 1000]).pointer)
 assert np.allclose(y, np.exp(x), rtol=1e-12)
 assert "tvm" not in sys.modules and "llvmlite" not in sys.modules
-print(os.environ["TVM_NUM_THREADS"], len(os.sched_getaffinity(0)))
+spin = os.environ["TVM_THREAD_POOL_SPIN_COUNT"]
+print(os.environ["TVM_NUM_THREADS"], len(os.sched_getaffinity(0)), os.environ["TVM_BIND_THREADS"], spin)
 """
 
 
-@pytest.mark.parametrize("threads", [None, "1", "3"])
-def test_a_fresh_process_needs_the_run_time_alone(threads: str | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("threads", "spin"), [(None, None), ("1", None), ("3", "0")])
+def test_a_fresh_process_needs_the_run_time_alone(
+    threads: str | None, spin: str | None, tmp_path: Path
+) -> None:
     code = compile_functions([exponential("float64")], detect())
     assert code.library is not None
     path = tmp_path / "k.so"
@@ -207,9 +210,13 @@ def test_a_fresh_process_needs_the_run_time_alone(threads: str | None, tmp_path:
     env = {k: v for k, v in os.environ.items() if not k.startswith(("TVM_", "OMP_"))}
     if threads is not None:
         env["TVM_NUM_THREADS"] = threads
+    if spin is not None:
+        env["TVM_THREAD_POOL_SPIN_COUNT"] = spin
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_TVM, str(path)], env=env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    set_to, allowed = done.stdout.split()
+    set_to, allowed, bound, spinning = done.stdout.split()
     assert set_to == (threads or allowed)
+    assert bound == "0"
+    assert spinning == (spin or SPIN_COUNT)

@@ -48,6 +48,7 @@ FAULTS = {
 
 #: The function of TVM's run time that sets how many workers a thread's loops run on.
 CONFIGURE = "runtime.config_threadpool"
+SPIN_COUNT = "20000"  # how often an idle worker looks for work before it sleeps
 
 Array = np.ndarray[Any, Any]
 
@@ -538,13 +539,14 @@ def _check_processor(target: Mapping[str, Any]) -> None:
 
 def _start_runtime(folder: Path, runtime: str | Path | None) -> None:
     """Load TVM's run time, unless the process has it. Its pool gets a worker for each processor that the process may
-    run on, none pinned.
+    run on, none pinned, none spinning for longer than the next call of a program may take to come.
 
     TVM's FFI would import PyTorch where it is installed, to take its tensors; nothing here needs that.
     """
     if "TVM_NUM_THREADS" not in os.environ and "OMP_NUM_THREADS" not in os.environ:
         os.environ["TVM_NUM_THREADS"] = str(len(os.sched_getaffinity(0)))
     os.environ.setdefault("TVM_BIND_THREADS", "0")
+    os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", SPIN_COUNT)
     modules: dict[str, Any] = sys.modules
     hide = "torch" not in modules
     if hide:
