@@ -9,7 +9,7 @@ import pytest
 import cora
 from cora import Schedule, ScheduleError
 from cora.ir.printer import show_stmt
-from cora.ir.stmt import LoopKind
+from cora.ir.stmt import Alloc, LoopKind, statements
 from cora.lower.pipeline import lower
 
 M = cora.size("M")
@@ -124,3 +124,34 @@ def test_the_lowered_program_shows_the_axes() -> None:
     text = show_stmt(lower(s, cora.Settings(), gpu=True).stages["loops"])
     assert "# blockIdx.x" in text
     assert "R_sum[:] = sum over 32 threads" in text
+
+
+def _staged() -> tuple[cora.Schedule, cora.Tensor]:
+    """Rows times a matrix: a copy of the matrix that a block's threads share, and sums that each finishes alone."""
+    k, n = cora.Dim("k", 16), cora.Dim("n", 32)
+    A, B = cora.placeholder("A", [batch, pos, k]), cora.placeholder("B", [k, n])
+    P = cora.compute("P", [batch, pos, n], cora.sum(A[batch, pos, k] * B[k, n], over=k))
+    Q = cora.compute("Q", [batch, pos, n], cora.exp(P[batch, pos, n]))
+    s = cora.schedule(Q).fuse(Q, batch, pos, name="f").split(Q, n, 8, names=("lane", "ni"))
+    s = s.compute_at(P, Q, "lane").cache_read(P, B, "f", name="Bs")
+    s = s.split("Bs", n, 8, names=("bo", "bi")).bind("Bs", "bo", "threadIdx.x")
+    return s.bind(Q, "f", "blockIdx.x").bind(Q, "lane", "threadIdx.x"), P
+
+
+def _scopes(s: cora.Schedule) -> dict[str, str]:
+    """Where each buffer of the kernel for a GPU lies that is no parameter."""
+    lowered = lower(s, cora.Settings(), gpu=True).stages["lowered"]
+    return {part.buffer.name: part.buffer.scope for part in statements(lowered) if isinstance(part, Alloc)}
+
+
+def test_scopes_of_a_gpu() -> None:
+    s, P = _staged()
+    usual = _scopes(s.set_scope(P, "scratch"))
+    assert (usual["Bs"], usual["P"]) == ("shared", "local")
+    assert _scopes(s.set_scope(P, "register").set_scope("Bs", "shared")) == usual
+    with pytest.raises(
+        cora.ScheduleError, match="of 'Bs': threads of a block read what others of them compute"
+    ):
+        _scopes(s.set_scope("Bs", "register"))
+    with pytest.raises(cora.ScheduleError, match="of 'P': no thread of a block reads what others compute"):
+        _scopes(s.set_scope(P, "shared"))
