@@ -204,10 +204,10 @@ def _guided(space: Space, laboratory: Laboratory, budget: tune.TuningBudget, see
 
         (m_c - m_b + INDIFFERENT) / sqrt(v_c + v_b)
 
-    is measured once more, b always: this raises the least of these distances, by which two candidates are told
-    apart (the balance of optimal allocations: Chen et al., Discrete Event Dynamic Systems 10, 2000; Glynn and Juneja,
-    WSC 2004). Neighbours of the best join the candidates that wait. It ends with the budget, or when all that are
-    nearer than HOPELESS have `budget.samples` samples.
+    is measured once more: this raises the least of these distances, by which two candidates are told apart (the
+    balance of optimal allocations: Chen et al., Discrete Event Dynamic Systems 10, 2000; Glynn and Juneja, WSC 2004).
+    Neighbours of the best join the candidates that wait. It ends with the budget, or when all that are nearer than
+    HOPELESS have `budget.samples` samples.
     """
     order = islice(space.ordered(seed), budget.candidates)
     known: dict[str, Candidate] = {}
@@ -237,7 +237,6 @@ def _guided(space: Space, laboratory: Laboratory, budget: tune.TuningBudget, see
         distance = (found.mean - found.mean[best] + INDIFFERENT) / np.sqrt(
             found.sd**2 + found.sd[best] ** 2 + 1e-12
         )
-        distance[best] = -1.0
         ids = [found.ids[at] for at in np.argsort(distance, kind="stable") if distance[at] < HOPELESS]
         group = tuple(
             known.get(id) or waiting[id]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
 from cora import tune
 from cora.autotune.search import SEARCHES, search
-from cora.autotune.spaces import DEFAULT
+from cora.autotune.spaces import DEFAULT, Candidate
 from cora.errors import UserError
 from tests.autotune.laboratory import FakeLab, grid
 
@@ -127,6 +128,42 @@ def test_a_guided_search_spends_little_on_the_hopeless() -> None:
     hopeless = [len(taken) for id, taken in lab.taken.items() if costs[id] > 1.4]
     assert sum(hopeless) / len(hopeless) < 2.5
     assert lab.spent_samples > 450
+
+
+def test_a_guided_search_ends_when_nobody_else_may_be_the_best() -> None:
+    space, at = grid(6, 6)
+    costs = {id: bowl(p) for id, p in at.items()}
+    lab = FakeLab(costs, lambda rng, cost: cost * (1 + 0.001 * rng.random()), seed=1)
+    search("guided", space, lab, BUDGET, seed=1)
+    hopeless = [len(taken) for id, taken in lab.taken.items() if costs[id] > 1.4]
+    assert len(hopeless) > 3
+    assert max(hopeless) < BUDGET.samples
+    assert lab.best() == "x4_2"
+
+
+def test_a_guided_search_does_not_spend_all_on_its_survey() -> None:
+    space, at = grid(6, 6, 6)
+    lab = FakeLab({id: bowl(p) for id, p in at.items()}, noisy, samples=100, seed=2)
+    search("guided", space, lab, BUDGET, seed=2)
+    assert len(lab.taken) < 90
+    assert max(map(len, lab.taken.values())) > 1
+
+
+class Forgetful(FakeLab):
+    """Asked again, it measures nothing, as where every sample is disturbed; asked for ever, it fails."""
+
+    asked = 0
+
+    def again(self, candidates: Sequence[Candidate]) -> None:
+        self.asked += len(candidates)
+        assert self.asked < 5000
+
+
+def test_a_guided_search_asks_nobody_for_ever() -> None:
+    space, at = grid(4, 4)
+    lab = Forgetful({id: bowl(p) for id, p in at.items()}, noisy)
+    search("guided", space, lab, BUDGET, seed=0)
+    assert 0 < lab.asked <= len(at) * BUDGET.samples
 
 
 def test_unknown_search() -> None:

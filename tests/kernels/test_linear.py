@@ -74,6 +74,12 @@ def test_generated(options: dict[str, Any]) -> None:
         check(kernel_of("generated", (33, 70), **options), lens, (33, 70), **options)
 
 
+def test_generated_code_has_no_guards_in_hot_loops() -> None:
+    """Full panels have code of their own; of features that do not fill panels the last ones are masked lanes."""
+    assert kernel_of("generated", (33, 128)).hot_guards == ()
+    assert all("jv_v < 6" in guard for guard in kernel_of("generated", (33, 70)).hot_guards)
+
+
 @pytest.mark.parametrize("features", [(0, 5), (1, 1), (7, 64), (512, 65)], ids=str)
 def test_features(features: tuple[int, int]) -> None:
     check(kernel_of("tiled", features, bias=True), BATCHES["giant_among_tiny"], features, bias=True)

@@ -127,6 +127,10 @@ def test_variants_of_columns_and_padded_storage(variant: str) -> None:
         check(kernel_of(variant, storage), BATCHES["giant_among_tiny"])
 
 
+def test_generated_code_has_no_guards_in_hot_loops() -> None:
+    assert kernel_of("generated").hot_guards == ()
+
+
 @pytest.mark.parametrize("variant", ["tiled", "generated"])
 @pytest.mark.parametrize(
     "options",

@@ -106,6 +106,7 @@ CASES = [
     Case("negative number of rows", (scan((), Dim("k", M - 3), Const(3)),)),
     Case("nested fusion", fused_twice(), nested=True),
     Case("inner fusion", fused_inside(), nested=True),
+    Case("two rows at once", (scan((), B, INNER(B, Const(0)) + INNER(M - 1 - B, Const(1))),), nested=True),
     Case("constant rows", (scan((), Dim("k", Const(5)), Const(0)),)),
     *[Case(f"cuts {p}", (cuts(OFFSET, Const(p)),)) for p in (0, 1, 2, 3, 5, 9)],
     Case("cuts by a size", (cuts(scan((), B, LENS(B) * LENS(B)), Size("workers")),)),

@@ -136,3 +136,25 @@ def test_recipes_of_others_are_not(tmp_path: Path) -> None:
         )
         results.append(recipe.build(settings=settings)(a).to_list())
     assert results == [DOUBLED, TRIPLED]
+
+
+FACTOR = [2.0]
+
+
+def by_factor() -> cora.Tensor:
+    return times(FACTOR[0])
+
+
+def test_the_name_of_a_function_of_others_says_nothing(tmp_path: Path) -> None:
+    """Neither that of a module that is not cora's, nor one that several functions have."""
+    settings = cora.Settings(cache_dir=tmp_path)
+    variants = MappingProxyType({"llvm": MappingProxyType({"plain": Variant(cora.schedule, "as defined")})})
+    anonymous = [lambda made=factor: times(made) for factor in (2.0, 3.0)]
+    for function in anonymous:
+        function.__module__ = "cora.kernels.made_up"
+    results = []
+    for factor, function in zip((2.0, 3.0), anonymous, strict=True):
+        FACTOR[0] = factor
+        for define in (by_factor, function):
+            results.append(Recipe("times", "", define, variants).build(settings=settings)(a).to_list())
+    assert results == [DOUBLED, DOUBLED, TRIPLED, TRIPLED]

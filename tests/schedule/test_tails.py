@@ -185,3 +185,20 @@ def test_a_rest_within_one_vector_has_no_loop() -> None:
     assert "if " not in full
     assert "for i_i_o" not in rest
     assert "i_i_o" not in rest
+
+
+def test_a_loop_that_may_have_no_iteration_keeps_its_condition() -> None:
+    """In the first two rows of a triangle the loop inside has one iteration at most, and in the first one none."""
+    row = cora.Dim("row", cora.size("N"))
+    below = cora.Dim("below", row)
+    source = cora.placeholder("source", [row, below])
+    doubled = cora.compute("doubled", [row, below], source[row, below] * 2.0)
+    kernel = cora.build(cora.schedule(doubled).peel(doubled, row, first=2), settings=SETTINGS)
+    first, rest = kernel.ir("lowered").split("for row in ")[1:]
+    assert "if 0 < row:" in first
+    assert "for below" not in first
+    assert "for below in 0..row:" in rest
+    for n in (0, 1, 2, 3, 7):
+        x = cora.RaggedArray.empty(source, {}, {"N": n})
+        x.values[:] = range(x.values.size)
+        assert_matches(cora.interpret(doubled, [x]), kernel(x))
