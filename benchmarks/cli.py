@@ -48,6 +48,8 @@ class Experiment:
 EXPERIMENTS = (
     Experiment("demo", "an encoder layer on a batch of real lengths, checked, timed against padded ones"),
     Experiment("foundation", "building, planning, launching and streaming, against their targets"),
+    Experiment("builds", "building the library's kernels: anew, from the cache, and the proofs' share"),
+    Experiment("softmax", "softmax of ragged scores as one loop nest, against NumPy and PyTorch"),
     Experiment(
         "loadhoist", "what ragged loops and storage cost at equal lengths, and what hoisting gives back"
     ),

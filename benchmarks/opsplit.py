@@ -3,10 +3,11 @@
     nosplit         loops over rows (and columns) are padded to full tiles
     split           split_op: full tiles of rows, and the rest in blocks of its own
     split_hfused    both pieces in one parallel loop
-    split2_hfused   the other vloop split too; pieces that store are fused
+    split2_hfused   the other vloop split too; all four pieces in one parallel loop
 
 The other vloop is the columns of QK^T, and the reduction of AttnV. Of a reduction the second piece adds to what the
-first has stored, so it runs after it, and is not fused. Storage is the same for all variants.
+first has stored: these pieces share the loop over heads too, so that a worker has both. Storage is the same for all
+variants.
 """
 
 from __future__ import annotations
@@ -105,7 +106,11 @@ def weighted_values(variant: str) -> cora.Schedule:
             .reorder(piece, H, "i_o", "d_o", KEY, "i_i", "d_i")
         )
         s = s.unroll(piece, "i_i").vectorize(piece, "d_i").parallel(piece, BATCH)
-    return _stored(s.hfuse(*pieces[:2]) if variant.endswith("hfused") else s)
+    if variant == "split2_hfused":
+        s = s.hfuse(*pieces, depth=2)
+    elif variant == "split_hfused":
+        s = s.hfuse(*pieces)
+    return _stored(s)
 
 
 def _stored(s: cora.Schedule) -> cora.Schedule:

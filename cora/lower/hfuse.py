@@ -173,11 +173,18 @@ class Merge:
                     )
 
     def _check_order(self, earlier: LoopNest, later: LoopNest) -> None:
-        """An iteration of the shared loops must store and continue the same elements, or the order would be lost."""
+        """An iteration of the shared loops must store and continue the same elements, or the order would be lost.
+
+        Where each shared variable is a dim in both nests, no element belongs to two iterations.
+        """
         shared = {leaf.var for leaf in self.shared}
-        for dim in later.tensor.dims:
-            one = simplify(substitute(earlier.values[dim], self.names(earlier)))
-            other = simplify(substitute(later.values[dim], self.names(later)))
+        values = {
+            dim: tuple(simplify(substitute(nest.values[dim], self.names(nest))) for nest in (earlier, later))
+            for dim in later.tensor.dims
+        }
+        if shared <= {one for one, other in values.values() if one == other}:
+            return
+        for dim, (one, other) in values.items():
             inside = not free_vars(one) & shared and not free_vars(other) & shared
             if not inside and not (one == other and free_vars(one) <= shared):
                 raise ScheduleError(

@@ -3,7 +3,8 @@
 First the operators are brought together: an element-wise one that is read once per element is inlined, others are
 computed inside the deepest loop of their consumer in which nothing is computed twice. Then each nest: one loop for
 everything where all tensors are stored alike; otherwise the outermost loop in parallel, balanced by cost, and one
-loop in vector lanes, chosen so that every access has stride 0 or 1 along it.
+loop in vector lanes, chosen so that every access has stride 0 or 1 along it. What is computed inside a consumer's loop
+is kept in scratch memory where it can be: in the cache, and not once for the whole batch.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ def default_schedule(untransformed: Schedule) -> Schedule:
     result = staged(untransformed)
     for tensor in result.operators:
         result = default_nest(result, tensor)
+    for stage in result.state.attached:
+        result = _legal(result.set_scope, stage, "scratch") or result
     return result
 
 
