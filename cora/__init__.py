@@ -6,6 +6,7 @@ them on every batch. The public program is in the README; the architecture in do
 
 from typing import TYPE_CHECKING, Any
 
+from cora.codegen.target import tile_shape
 from cora.errors import CoraError, InternalError, ScheduleError, UnsupportedError, UserError
 from cora.ir.expr import Dim
 from cora.ir.tensor import Tensor
@@ -112,5 +113,6 @@ __all__ = [
     "sqrt",
     "sum",
     "tanh",
+    "tile_shape",
     "where",
 ]

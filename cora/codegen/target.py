@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cora.errors import UnsupportedError, UserError
+from cora.tiles.family import TileFamily
+from cora.tiles.library import select
 
 #: LLVM's names of the features that code generation and micro-kernels ask for, by architecture.
 FEATURES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -93,6 +95,16 @@ def detect() -> HostTarget:
     )  # fmt: skip
     machine = "/".join(info[k] for k in identity if k in info)
     return HostTarget(arch, "native", found, machine)
+
+
+def tile_shape() -> tuple[int, int]:
+    """Rows and columns of the largest float32 tile that this machine's micro-kernels compute at once.
+
+    (6, 64) with AVX-512, (6, 16) with AVX2, (8, 12) with NEON: what `tensorize` cuts larger tiles into. Panels of so
+    many columns are read from end to end. Where there are no micro-kernels, that of AVX2.
+    """
+    family = select(detect().features) or TileFamily("avx2")
+    return family.max_rows, family.max_vectors * family.lanes
 
 
 def linux_name(feature: str) -> str:

@@ -25,8 +25,8 @@ Where elements lie (numbers are int64; strides count elements and may be zero or
 
 Reads: exactly the elements named above, not one more. Writes: C[r, c] for r < mr and c < n; with PACK
 also the panel, for j < k and c < n. A pointer that a call does not use may be anything. Elements are
-aligned as their type is; more is not needed. (C is also prefetched, which neither faults nor changes
-anything.)
+aligned as their type is; more is not needed. (C, what is beside it, and B are also prefetched, which neither
+faults nor changes anything.)
 
 Aliasing: A and B must not overlap what is written, and `packed` must not overlap C, R or start. R and
 start may overlap C (R = C adds to it): both are read completely before C is written. C[r, c] must be

@@ -14,6 +14,9 @@ from cora.tiles.ir import Writer
 from cora.tiles.memory import Row, declarations, last_lanes, row
 
 _CACHE_LINE_BYTES = 64
+#: So many steps before a row of B is copied to the panel, it is asked for: rows that are far apart, each in a page of
+#: its own, are what the processor does not foresee.
+_STEPS_AHEAD = 32
 _START = Flags.START_ROW | Flags.START_C
 _NO_PANEL = Flags.PACK | Flags.TRIANGLE
 
@@ -173,24 +176,33 @@ def _rows_of_a(w: Writer, family: TileFamily, count: int) -> list[str]:
 
 
 def _prefetch(w: Writer, family: TileFamily, variant: _Variant, c_rows: Sequence[str]) -> None:
-    """Fetch C for writing, and where registers are left the residual, while products are computed. Never faults."""
-    itemsize, element = family.dot.itemsize, family.dot.accumulator
-    width = variant.nv * family.lanes * itemsize
+    """Fetch C for writing, and where registers are left the residual, or else what is to the right of C, which the next
+    tile may start from; while products are computed. Never faults."""
+    element = family.dot.accumulator
 
     def fetch(rows: Sequence[str], for_writing: bool) -> None:
         for address in rows:
-            for offset in range(0, width, _CACHE_LINE_BYTES):
-                place = w.offset(element, address, offset // itemsize)
-                w.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 {int(for_writing)}, i32 3, i32 1)")
+            _fetch_row(w, family, address, variant.nv, for_writing=for_writing)
 
     fetch(c_rows, for_writing=True)
     if family.tail == "clamped lanes":
         return  # its indices take the registers
     residual = w.value(f"and i64 %flags, {int(Flags.RESIDUAL)}")
     asked = w.value(f"icmp ne i64 {residual}, 0")
-    first = w.value(f"select i1 {asked}, ptr %R, ptr %C")
+    beside = w.offset(element, "%C", variant.nv * family.lanes)
+    first = w.value(f"select i1 {asked}, ptr %R, ptr {beside}")
     stride = w.value(f"select i1 {asked}, i64 %r_row, i64 %c_row")
     fetch(w.rows(element, first, stride, variant.mr), for_writing=False)
+
+
+def _fetch_row(
+    w: Writer, family: TileFamily, address: str, vectors: int, *, for_writing: bool = False
+) -> None:
+    """Fetch the cache lines of `vectors` vectors that begin at `address`."""
+    itemsize = family.dot.itemsize
+    for offset in range(0, vectors * family.lanes * itemsize, _CACHE_LINE_BYTES):
+        place = w.offset(family.dot.accumulator, address, offset // itemsize)
+        w.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 {int(for_writing)}, i32 3, i32 1)")
 
 
 def _start(w: Writer, sums: Row, c_rows: Sequence[str]) -> list[str]:
@@ -226,12 +238,13 @@ def _products(
         _copy(w, family, words)
         w.label("ready")
         w.do("br label %plain")
-        plain = _loop(w, family, words, a_rows, begin, before="ready", block="plain", pack=False)
+        plain = _loop(w, family, words, a_rows, begin, before="ready", block="plain")
         w.label("done")
         return w.phis(kind, [("begin", begin), ("plain", plain)])
+    ahead = w.value(f"mul i64 %b_k, {_STEPS_AHEAD}")
     w.do(f"br i1 {w.value(f'icmp eq i64 {packing}, 0')}, label %plain, label %pack")
-    plain = _loop(w, family, words, a_rows, begin, before="some", block="plain", pack=False)
-    pack = _loop(w, family, words, a_rows, begin, before="some", block="pack", pack=True)
+    plain = _loop(w, family, words, a_rows, begin, before="some", block="plain")
+    pack = _loop(w, family, words, a_rows, begin, before="some", block="pack", ahead=ahead)
     w.label("done")
     return w.phis(kind, [("begin", begin), ("plain", plain), ("pack", pack)])
 
@@ -298,24 +311,26 @@ def _loop(
     *,
     before: str,
     block: str,
-    pack: bool,
+    ahead: str | None = None,
 ) -> list[str]:
     """The accumulators after the loop over k > 0 steps, which is one block.
 
-    One offset serves all rows of A, so that any stride along k costs one register.
+    One offset serves all rows of A, so that any stride along k costs one register. With `ahead`, how far in B what is
+    read later lies, the loop writes the panel.
     """
     dot = family.dot
     operation = _Operation(dot, family.lanes)
     left, a_offset, b, panel = (f"%{block}_{name}" for name in ("left", "a_offset", "b", "panel"))
     carried = [("i64", left, "%k"), ("i64", a_offset, "0"), ("ptr", b, "%B")]
-    carried += [("ptr", panel, "%packed")] if pack else []
+    carried += [("ptr", panel, "%packed")] if ahead is not None else []
     sums = [f"%{block}_sum{i}" for i in range(len(begin))]
     carried += [(operation.sums, name, first) for name, first in zip(sums, begin, strict=True)]
     w.label(block)
     for kind, name, first in carried:
         w.define(name, f"phi {kind} [{first}, %{before}], [{name}_next, %{block}]")
     vectors = words.load(w, b)
-    if pack:
+    if ahead is not None:
+        _fetch_row(w, family, w.offset(dot.word, b, ahead), words.vectors)
         words.store(w, panel, vectors)
         w.define(f"{panel}_next", f"getelementptr {dot.word}, ptr {panel}, i64 %p_row")
     b_operands = [operation.cast(w, vector) for vector in vectors]

@@ -126,6 +126,7 @@ class Program:
 
     keys_t: keys with the tokens innermost. scores: products of queries and keys. top: the largest score of a row.
     weights: exponentials. total: their sum. inverse: its inverse, or 0. output: the result. lse: if asked for.
+    values: the tensor that values are read from; None if they are computed.
     """
 
     spec: Attention
@@ -137,6 +138,7 @@ class Program:
     inverse: cora.Tensor
     output: cora.Tensor
     lse: cora.Tensor | None
+    values: str | None
 
     @property
     def outputs(self) -> tuple[cora.Tensor, ...]:
@@ -219,9 +221,11 @@ def define(
         lse = cora.compute("lse", [batch, block, row, group, member], value)
         # The factor is 0 there as it is; an output that reads lse can be computed together with it.
         factor = cora.where(cora.equal(lse[batch, block, row, group, member], MINUS_INFINITY), 0.0, factor)
-    mixed = cora.sum(weights[(*around, c)] * read.v(batch, j, group, e), over=c)
+    v = read.v(batch, j, group, e)
+    mixed = cora.sum(weights[(*around, c)] * v, over=c)
     output = cora.compute(name, [batch, block, row, group, member, e], mixed * factor)
-    return Program(spec, keys_t, scores, top, weights, total, inverse, output, lse)
+    values = getattr(getattr(v, "tensor", None), "name", None)
+    return Program(spec, keys_t, scores, top, weights, total, inverse, output, lse, values)
 
 
 def _range(spec: Attention, q: Any, k: Any, low: Any, high: Any) -> tuple[Any | None, Any]:

@@ -14,6 +14,9 @@ from typing import Literal
 
 import cora
 from cora.kernels.attention.definition import Program
+from cora.kernels.blocking import SEVERAL_LINES
+
+_ROWS, _COLUMNS = cora.tile_shape()
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +24,18 @@ class Tiling:
     """Sizes of the innermost loops.
 
     Attributes:
-        rows, columns: of a tile of accumulators in registers.
+        rows, columns: of a tile of accumulators in registers; as many as a micro-kernel has.
         lanes: of the loops over the scores of a row.
         keys: the loop inside which keys are transposed: for all heads of a sequence, or for one at a time.
+        values: whether values are copied into panels there. Where a panel has but one cache line of a token's values,
+            it is read from places far apart otherwise, and for each block again.
     """
 
-    rows: int = 6
-    columns: int = 64
+    rows: int = _ROWS
+    columns: int = _COLUMNS
     lanes: int = 16
     keys: Literal["batch", "group"] = "group"
+    values: bool = _COLUMNS < SEVERAL_LINES
 
 
 TILING = Tiling()
@@ -46,7 +52,10 @@ def schedule(program: Program, *, tiling: Tiling = TILING) -> cora.Schedule:
     s = s.compute_at(p.keys_t, out, tiling.keys)
     for stage in (p.keys_t, p.scores, p.top, p.weights, p.total, p.inverse):
         s = s.set_scope(stage, "scratch")
-    return _stages(s, p, tiling).parallel(out, "batch")
+    s = _stages(s, p, tiling)
+    if tiling.values and p.values is not None:
+        s = _value_panels(s, out, p.values, tiling)
+    return s.parallel(out, "batch")
 
 
 def stored(program: Program, *, tiling: Tiling = TILING) -> cora.Schedule:
@@ -72,6 +81,18 @@ def _stages(s: cora.Schedule, p: Program, tiling: Tiling) -> cora.Schedule:
         s = s.vectorize(stage, "c", tiling.lanes)
     s = _tiles(s, p.scores.name, "c", "d", tiling)
     return _tiles(s, p.output.name, "e", "c", tiling)
+
+
+def _value_panels(s: cora.Schedule, out: str, values: str, tiling: Tiling) -> cora.Schedule:
+    """The values of a sequence and head, copied into panels of columns."""
+    s = s.cache_read(out, values, tiling.keys, name="values")
+    dims = [dim.name for dim in s.nest("values").tensor.dims]
+    token = "j" if "j" in dims else "i"
+    outer = [name for name in dims[:-1] if name != token]
+    element = dims[-1]
+    s = s.split_dim("values", element, tiling.columns, names=("panel", "column"))
+    s = s.reorder_dims("values", *outer, "panel", token, "column")
+    return s.vectorize("values", element, tiling.lanes)
 
 
 def _tiles(s: cora.Schedule, op: str, columns: str, over: str, tiling: Tiling) -> cora.Schedule:

@@ -1,8 +1,8 @@
 """Schedules of products for CPUs: tiles of micro-kernels along panels of the right operand, shared by cost.
 
 The loops, outermost first (names as in the BLIS papers): blocks of columns `jc`, which with the batch are shared by
-the workers; blocks of rows `ic`, whose part of the left operand stays in the cache; panels `jr` of 64 columns;
-tiles `ir` of at most 6 rows; and inside the micro-kernel rows, columns and the reduction.
+the workers; blocks of rows `ic`, whose part of the left operand stays in the cache; panels `jr` and tiles `ir`, of as
+many columns and rows as a micro-kernel has; and inside of that rows, columns and the reduction.
 """
 
 from __future__ import annotations
@@ -121,7 +121,11 @@ def generated(C: cora.Tensor, *, storage: Storage = PACKED) -> cora.Schedule:
         rows, columns = _roles(storage)
         s = s.split(piece, rows, height, names=("ir", "iv"))
         s = s.split(piece, columns, BLOCKING.columns, names=("jr", "jv"), tail="peel")
-        s = s.reorder(piece, "jr", "ir", "p", "iv", "jv").unroll(piece, "iv").vectorize(piece, "jv", 64)
+        s = (
+            s.reorder(piece, "jr", "ir", "p", "iv", "jv")
+            .unroll(piece, "iv")
+            .vectorize(piece, "jv", BLOCKING.columns)
+        )
         s = s.fuse(piece, "batch", "jr", name="block").parallel(piece, "block")
     return s.hfuse(*pieces)
 

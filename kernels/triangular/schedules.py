@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 import cora
-from cora.kernels.blocking import FINE, TRIANGLE, WIDE, Blocking
+from cora.kernels.blocking import FINE, SEVERAL_LINES, TRIANGLE, WIDE, Blocking
 from cora.kernels.triangular.trmm import Triangle
 
 LOWER = Triangle()
-#: So many numbers of B stay in a core's own cache, and are not worth a copy.
-CACHED = 1 << 18
+#: So many numbers of B are not worth a copy, by whether a row of a panel is several cache lines.
+CACHED = {True: 1 << 18, False: 1 << 16}
 #: Rows and columns of the tiles that OpenBLAS computes.
 OFFLOADED = (192, 1024)
 
@@ -62,9 +62,12 @@ def openblas(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
     return s.fuse(C, "jc", "ic", name="block").tensorize(C, "iv", "openblas").parallel(C, "block")
 
 
-def suited(n: int, width: int, workers: int = 1) -> str:
-    """The name of the variant of `trmm` that suits a triangle from the left; a rule of thumb, measured on Zen 4."""
-    if n * width <= CACHED:
+def suited(n: int, width: int, workers: int = 1, *, panel: int = TRIANGLE.columns) -> str:
+    """The name of the variant of `trmm` that suits a triangle from the left; a rule of thumb, measured on Zen 4.
+
+    panel: columns of a panel: by default those of this machine's micro-kernels.
+    """
+    if n * width <= CACHED[panel >= SEVERAL_LINES]:
         return "uncopied"
     if workers == 1:
         return "tiled_wide"
@@ -124,7 +127,7 @@ def _tiled(
     if fills:
         return s.fill_at_use("panels").parallel(C, "block", balance=balance)
     s = s.split("panels", "y", blocking.columns, names=("pb", "pl"))
-    s = s.reorder("panels", "x", "pb", "pl").vectorize("panels", "pl", 64)
+    s = s.reorder("panels", "x", "pb", "pl").vectorize("panels", "pl", blocking.columns)
     return s.parallel(C, "block", balance=balance)
 
 

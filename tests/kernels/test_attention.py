@@ -11,6 +11,8 @@ import pytest
 import cora
 from cora.kernels.attention import Attention, Place, attention
 from cora.kernels.attention.call import kernel_of
+from cora.kernels.attention.recipe import ATTENTION
+from cora.kernels.attention.schedules import Tiling
 from tests.kernels import reference
 from tests.kernels.reference import HOSTILE, Array
 
@@ -80,6 +82,27 @@ def test_separate_lengths_of_keys(
     assert not out[blind].any()
     if 0 not in kv_lengths:  # then only the first queries of a sequence with fewer keys see none
         assert blind.any() == (causal == "bottom-right")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("causal", "window"), [("no", None), ("bottom-right", 30)])
+def test_tilings_for_other_processors_give_the_same_bits(
+    packed: bool, causal: str, window: int | None
+) -> None:
+    lengths = (0, 1, 47, 0, 24, 130)
+    q, k, v = arrays(lengths, lengths, size=32)
+    inputs = [np.stack([q, k, v], axis=1)] if packed else [q, k, v]
+    kind = {"heads": 2, "head_size": 32, "packed": packed, "causal": causal, "window": window}
+    expected = reference.attention(q, k, v, lengths, lengths, 32**-0.5, causal, window)[0]
+    results = []
+    for tiling in (Tiling(6, 64, values=False), Tiling(6, 16, values=True), Tiling(8, 12, values=True)):
+        kernel = ATTENTION.build(definition=kind, schedule={"tiling": tiling})
+        out = np.full_like(q, np.nan)
+        kernel.run(cora.plan(kernel, lens=lengths, threads=2), *inputs, outputs={"O": out})
+        results.append(out)
+    check(results[0], expected)
+    for other in results[1:]:
+        np.testing.assert_array_equal(other, results[0])
 
 
 @pytest.mark.parametrize("size", [1, 7, 32, 40, 56, 72, 80, 96, 120, 128, 256])

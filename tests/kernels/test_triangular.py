@@ -93,10 +93,16 @@ def test_triangles_offloaded(triangle: Triangle) -> None:
 
 
 def test_the_suited_variant() -> None:
-    assert [suited(n, n) for n in (128, 256, 512)] == ["uncopied", "uncopied", "uncopied"]
-    assert [suited(n, n) for n in (777, 8192)] == ["tiled_wide", "tiled_wide"]
-    assert [suited(n, n, workers=2) for n in (777, 1024, 8192)] == ["tiled", "tiled", "tiled"]
-    assert suited(1000, 300, workers=8) == "tiled_fine"
+    def names(panel: int, sizes: tuple[int, ...], workers: int = 1) -> list[str]:
+        return [suited(n, n, workers, panel=panel) for n in sizes]
+
+    assert names(64, (128, 256, 512)) == ["uncopied", "uncopied", "uncopied"]
+    assert names(16, (128, 256, 512)) == ["uncopied", "uncopied", "tiled_wide"]
+    for panel in (16, 64):
+        assert names(panel, (777, 8192)) == ["tiled_wide", "tiled_wide"]
+        assert names(panel, (777, 1024, 8192), workers=2) == ["tiled", "tiled", "tiled"]
+        assert suited(1000, 300, workers=8, panel=panel) == "tiled_fine"
+    assert suited(512, 512) in ("uncopied", "tiled_wide")
 
 
 def test_what_is_copied() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cora
-from cora.kernels.gemm import VGEMM, Storage, suited
+from cora.kernels.gemm import VGEMM, Blocking, Storage, suited
 from tests.kernels.arrays import assert_product, stored, unset
 from tests.openblas import needs_openblas, variants
 
@@ -95,6 +95,16 @@ def check(
 @pytest.mark.parametrize("variant", variants(VGEMM))
 def test_variants(variant: str, batch: str) -> None:
     check(kernel_of(variant), BATCHES[batch])
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(6, 64), (6, 16), (8, 12)])
+def test_blocks_for_other_processors(rows: int, columns: int) -> None:
+    """The schedules of processors with other vectors are right on this one, whose micro-kernels cut the tiles."""
+    blocking = Blocking(rows, columns, 96, 10 * columns, 10 * rows)
+    for variant in ("tiled", "uncopied"):
+        kernel = VGEMM.build(variant=variant, schedule={"blocking": blocking})
+        for batch in BATCHES.values():
+            check(kernel, batch)
 
 
 @needs_openblas
@@ -203,12 +213,16 @@ def test_no_loop_has_a_condition_and_panels_are_copied() -> None:
 
 
 def test_the_suited_variant() -> None:
-    assert suited([300], [300], [300]) == "tiled"
-    assert suited([50], [900], [900]) == "uncopied"
-    assert suited([300], [64], [64]) == "uncopied"
-    assert suited([900] * 4, [900] * 4, [900] * 4, workers=2) == "tiled_fine"
-    assert suited([900] * 40, [900] * 40, [900] * 40, workers=2) == "tiled"
-    assert suited([], [], []) == "tiled"
+    for panel in (16, 64):
+        assert suited([300], [300], [300], panel=panel) == "tiled"
+        assert suited([300], [64], [64], panel=panel) == "uncopied"
+        assert suited([900] * 4, [900] * 4, [900] * 4, workers=2, panel=panel) == "tiled_fine"
+        assert suited([900] * 40, [900] * 40, [900] * 40, workers=2, panel=panel) == "tiled"
+        assert suited([], [], [], panel=panel) == "tiled"
+    # What has one cache line of each row in a panel is copied, unless it is small or read once.
+    assert suited([50], [900], [900], panel=64) == suited([200], [200], [200], panel=64) == "uncopied"
+    assert suited([50], [900], [900], panel=16) == suited([200], [200], [200], panel=16) == "tiled"
+    assert suited([6], [900], [900], panel=16) == "uncopied"
 
 
 def test_what_is_refused() -> None:

@@ -20,14 +20,16 @@ from cora.tune import grid_neighbors, seeded_order
 
 __all__ = ["space"]
 
-#: Values of each field of `Tiling`.
+#: Values that are tried of each field of `Tiling`, besides those that the library uses.
+_TRIED: Mapping[str, tuple[Any, ...]] = {
+    "rows": (2, 3, 4, 6, 8, 12),
+    "columns": (16, 32, 48, 64, 128),
+    "lanes": (8, 16, 32, 64),
+    "keys": ("batch", "group"),
+    "values": (False, True),
+}
 SIZES: Mapping[str, tuple[Any, ...]] = MappingProxyType(
-    {
-        "rows": (2, 3, 4, 6, 8, 12),
-        "columns": (16, 32, 48, 64, 128),
-        "lanes": (8, 16, 32, 64),
-        "keys": ("batch", "group"),
-    }
+    {axis: tuple(sorted({*values, getattr(TILING, axis)})) for axis, values in _TRIED.items()}
 )
 STORED = "library:stored"
 
