@@ -6,6 +6,7 @@ from typing import Literal
 
 import cora
 from cora.kernels.blocking import FINE, TRIANGLE, WIDE, Blocking
+from cora.kernels.triangular import right
 from cora.kernels.triangular.trmm import Triangle
 
 LOWER = Triangle()
@@ -101,7 +102,7 @@ def _tiled(
     copied: bool = True,
 ) -> cora.Schedule:
     if triangle.side == "right":
-        return _rows(C).parallel(C, "i", balance=balance)
+        return right.tiled(C, triangle, blocking, balance, copied=copied)
     turned = triangle.transposed and triangle.storage == "packed"
     # Its first use fills a panel, so the tile with the longest sums must come first, and be proved to be that.
     fills = copied and (triangle.grows or turned or triangle.storage == "dense")
