@@ -14,10 +14,11 @@ from cora.kernels.triangular.trmm import Triangle
 
 #: Vector lanes of what is copied across.
 LANES = 16
-#: Columns of T that are copied at a time; a multiple of the rows of a tile.
-TURNED = 96
 #: Rows of C in a block, at most: their sums are scratch.
 MOST = 512
+#: Columns of C and steps of their sums for which T is copied at a time. Both are multiples of the rows of a tile, and the
+#: copied rows are no power of two apart, or they would meet in few places of the cache.
+COLUMNS, DEPTH = 96, 480
 
 
 def tiled(
@@ -28,36 +29,34 @@ def tiled(
     *,
     copied: bool,
 ) -> cora.Schedule:
-    """Blocks of rows of C in parallel, each with the panels of its rows of B, which are copied across.
+    """Blocks of rows of C in parallel; their rows of B are copied across, to panels.
 
-    copied: whether what the columns of a dense triangle that is not transposed hold is copied to rows.
+    copied: whether a dense triangle is copied where its columns are wanted; a packed one is in any case.
     """
     s = cora.schedule(C).outline(C, "sums")
     bare = s.nest("sums").tensor.body == C.body
     s = s.split(C, "i", min(blocking.column_block, MOST), names=("ic", "ii"))
-    s = s.split(C, "j", LANES, names=("jo", "jl")).reorder(C, "ic", "jo", "ii", "jl")
     s = s.compute_at("sums", C, "ic").set_scope("sums", "scratch").reorder_dims("sums", "j", "i")
     s = s.split("sums", "i", blocking.columns, names=("panel", "iv"))
-    s = s.split("sums", "p", blocking.depth_block, names=("pc", "pv"))
-    s = s.split("sums", "j", TURNED, names=("jb", "jw")).split("sums", "jw", blocking.rows, names=("jr", "jv"))
-    s = s.reorder("sums", "pc", "jb", "jr", "panel", "jv", "iv", "pv").tensorize("sums", "jv")
-    s = _triangle(s, triangle, copied)
-    s = s.cache_read("sums", "B", "pc", "panels").split_dim("panels", "x", blocking.columns, names=("pb", "pl"))
+    s = s.split("sums", "p", DEPTH, names=("pc", "pv"))
+    s = s.split("sums", "j", COLUMNS, names=("jb", "jw"))
+    s = s.split("sums", "jw", blocking.rows, names=("jr", "jv"))
+    # blocks of the sum inside those of columns: their number ends at the diagonal, and so does what is copied of T
+    s = s.reorder("sums", "jb", "pc", "jr", "panel", "jv", "iv", "pv").tensorize("sums", "jv")
+    if not triangle.transposed and (copied or triangle.storage == "packed"):
+        s = _turned(s.cache_read("sums", "T", "pc", "turned"), triangle)
+    s = s.cache_read("sums", "B", "ic", "panels").split_dim("panels", "x", blocking.columns, names=("pb", "pl"))
     s = s.reorder_dims("panels", "pb", "y", "pl").split("panels", "x", LANES, names=("xo", "xl"))
     s = s.reorder("panels", "xo", "y", "xl").vectorize("panels", "xl", LANES)
+    s = s.split(C, "j", LANES, names=("jo", "jl")).reorder(C, "ic", "jo", "ii", "jl")
     if not bare:  # turned first, so that the rest of the element is computed along rows
         s = s.cache_read(C, "sums", "jo", "upright").vectorize("upright", "j", LANES)
     return s.vectorize(C, "jl", LANES).parallel(C, "ic", balance=balance)
 
 
-def _triangle(s: cora.Schedule, triangle: Triangle, copied: bool) -> cora.Schedule:
-    """A copy of T where its columns are wanted: of packed rows to rows that are evenly apart, of dense ones across."""
-    if triangle.transposed or (triangle.storage == "dense" and not copied):
-        return s
+def _turned(s: cora.Schedule, triangle: Triangle) -> cora.Schedule:
+    """The copy of a dense T across; of packed rows, which are not evenly apart, as they lie."""
     if triangle.storage == "packed":
-        # in an upper triangle a column begins at another place in each row: few columns would be a wide region
-        s = s.cache_read("sums", "T", "jb" if triangle.uplo == "lower" else "pc", "turned")
         return s.vectorize("turned", "column", LANES)
-    s = s.cache_read("sums", "T", "jb", "turned").reorder_dims("turned", "column", "row")
-    s = s.split("turned", "row", LANES, names=("ro", "rl")).reorder("turned", "ro", "column", "rl")
-    return s.vectorize("turned", "rl", LANES)
+    s = s.reorder_dims("turned", "column", "row").split("turned", "row", LANES, names=("ro", "rl"))
+    return s.reorder("turned", "ro", "column", "rl").vectorize("turned", "rl", LANES)

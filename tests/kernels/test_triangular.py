@@ -81,6 +81,61 @@ def test_variants_of_trmm(variant: str) -> None:
         check_trmm(kernel, triangle, 257, 96, threads=5)
 
 
+RIGHT = [triangle for triangle in TRIANGLES if triangle.side == "right"]
+#: Around the tiles of 6 columns, their blocks of 96, the blocks of 480 of a sum, panels of 64 rows and copies of 16 lanes.
+RIGHT_SHAPES = [(0, 0), (2, 1), (7, 15), (15, 17), (95, 63), (96, 64), (97, 65), (479, 2), (481, 7)]
+
+
+@pytest.mark.parametrize("variant", ["tiled", "uncopied"])
+@pytest.mark.parametrize("triangle", RIGHT, ids=str)
+def test_triangles_from_the_right(triangle: Triangle, variant: str) -> None:
+    """Micro-kernels, whatever the triangle and what is made of its sums; no condition is left around their calls."""
+    for alpha in (None, -1.5):
+        kernel = trmm_kernel(variant, triangle, alpha is not None)
+        tile, inner = hot_tile(kernel.ir("lowered"))
+        assert "@ panels[" in tile
+        assert ("turned[" in tile) == (
+            not triangle.transposed and (variant == "tiled" or triangle.storage == "packed")
+        )
+        assert all(line.startswith("for ") for line in inner), inner
+        for n, width in RIGHT_SHAPES:
+            check_trmm(kernel, triangle, n, width, alpha)
+
+
+@pytest.mark.parametrize("variant", ["tiled_wide", "tiled_fine", "tiled_unbalanced"])
+def test_blocks_from_the_right(variant: str) -> None:
+    for triangle in (Triangle("right"), Triangle("right", "upper", storage="packed")):
+        kernel = trmm_kernel(variant, triangle)
+        for n, width in [*SHAPES, (33, 127), (33, 129), (20, 511), (20, 513)]:
+            check_trmm(kernel, triangle, n, width, threads=3)
+
+
+def test_what_is_beyond_the_sums_may_be_infinite() -> None:
+    """The elements of B that a column does not add up are not multiplied by zeros either."""
+    kernel = trmm_kernel("tiled", Triangle("right"))
+    n, width = 70, 5
+    T, B = np.ones((n, n), np.float32), np.ones((width, n), np.float32)
+    B[:, : n // 2] = [[np.nan], [np.inf], [-np.inf], [np.nan], [1]]
+    out = np.full((width, n), np.nan, np.float32)
+    inputs = {"T": T, "B": B}
+    plan = cora.plan(kernel, n=n, width=width)
+    kernel.run(plan, *(inputs[name] for name in kernel.inputs), outputs={"C": out})
+    assert np.array_equal(out[:, n // 2 :], np.broadcast_to(np.arange(n - n // 2, 0, -1), (width, n - n // 2)))
+
+
+def hot_tile(text: str) -> tuple[str, list[str]]:
+    """The line of the call of a micro-kernel, and the lines of the loops around it, innermost first."""
+    lines = text.splitlines()
+    (at,) = (place for place, line in enumerate(lines) if "# tile" in line)
+    around, depth = [], len(lines[at]) - len(lines[at].lstrip())
+    for line in reversed(lines[:at]):
+        indent = len(line) - len(line.lstrip())
+        if indent < depth:
+            around.append(line.strip())
+            depth = indent
+    return lines[at], around
+
+
 @needs_openblas
 @pytest.mark.parametrize("triangle", TRIANGLES, ids=str)
 def test_triangles_offloaded(triangle: Triangle) -> None:
