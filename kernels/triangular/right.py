@@ -16,8 +16,8 @@ from cora.kernels.triangular.trmm import Triangle
 LANES = 16
 #: Rows of C in a block, at most: their sums are scratch.
 MOST = 512
-#: Columns of C and steps of their sums for which T is copied at a time. Both are multiples of the rows of a tile, and the
-#: copied rows are no power of two apart, or they would meet in few places of the cache.
+#: Columns of C and steps of their sums for which T is copied at a time. Both are multiples of the rows of a tile, and
+#: the copied rows are no power of two apart, or they would meet in few places of the cache.
 COLUMNS, DEPTH = 96, 480
 
 
@@ -45,8 +45,11 @@ def tiled(
     s = s.reorder("sums", "jb", "pc", "jr", "panel", "jv", "iv", "pv").tensorize("sums", "jv")
     if not triangle.transposed and (copied or triangle.storage == "packed"):
         s = _turned(s.cache_read("sums", "T", "pc", "turned"), triangle)
-    s = s.cache_read("sums", "B", "ic", "panels").split_dim("panels", "x", blocking.columns, names=("pb", "pl"))
-    s = s.reorder_dims("panels", "pb", "y", "pl").split("panels", "x", LANES, names=("xo", "xl"))
+    s = s.cache_read("sums", "B", "ic", "panels")
+    s = s.split_dim("panels", "x", blocking.columns, names=("pb", "pl")).reorder_dims(
+        "panels", "pb", "y", "pl"
+    )
+    s = s.split("panels", "x", LANES, names=("xo", "xl"))
     s = s.reorder("panels", "xo", "y", "xl").vectorize("panels", "xl", LANES)
     s = s.split(C, "j", LANES, names=("jo", "jl")).reorder(C, "ic", "jo", "ii", "jl")
     if not bare:  # turned first, so that the rest of the element is computed along rows

@@ -23,12 +23,12 @@ def flat(C: cora.Tensor) -> cora.Schedule:
 
 
 def tiled(C: cora.Tensor, *, triangle: Triangle = LOWER, blocking: Blocking = TRIANGLE) -> cora.Schedule:
-    """A triangle from the left: tiles of micro-kernels along panels of B, whose depth ends at the diagonal.
+    """Tiles of micro-kernels along panels of B, whose depth ends at the diagonal.
 
-    A panel is copied by the micro-kernel that uses it first, so the rows with the longest sums come first. Of packed
-    rows whose columns are wanted, those of a block of the sum are copied to rows that are evenly apart. Blocks of
-    columns and of rows are shared by cost. A triangle from the right has no such tiles: its sums end at another place
-    in each column; so it is `rows`.
+    From the left a panel is copied by the micro-kernel that uses it first, so the rows with the longest sums come
+    first. Of packed rows whose columns are wanted, those of a block of the sum are copied to rows evenly apart. Blocks
+    of columns and of rows are shared by cost. From the right the rows of a micro-kernel are columns of C: see
+    `right.tiled`.
     """
     return _tiled(C, triangle, blocking, "cost")
 
@@ -44,7 +44,7 @@ def tiled_fine(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
 
 
 def uncopied(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
-    """`tiled` along B where it is: better where B fits a core's own cache."""
+    """`tiled` along B where it is: better where B fits a core's own cache. From the right T is left where it is."""
     return _tiled(C, triangle, TRIANGLE, "cost", copied=False)
 
 
@@ -63,9 +63,9 @@ def openblas(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
     return s.fuse(C, "jc", "ic", name="block").tensorize(C, "iv", "openblas").parallel(C, "block")
 
 
-def suited(n: int, width: int, workers: int = 1) -> str:
-    """The name of the variant of `trmm` that suits a triangle from the left; a rule of thumb, measured on Zen 4."""
-    if n * width <= CACHED:
+def suited(n: int, width: int, workers: int = 1, side: str = "left") -> str:
+    """The name of the variant of `trmm` that suits a triangle; a rule of thumb, measured on Zen 4."""
+    if side == "left" and n * width <= CACHED:
         return "uncopied"
     if workers == 1:
         return "tiled_wide"

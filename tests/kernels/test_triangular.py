@@ -82,24 +82,32 @@ def test_variants_of_trmm(variant: str) -> None:
 
 
 RIGHT = [triangle for triangle in TRIANGLES if triangle.side == "right"]
-#: Around the tiles of 6 columns, their blocks of 96, the blocks of 480 of a sum, panels of 64 rows and copies of 16 lanes.
+#: Around tiles of 6 columns, their blocks of 96, blocks of 480 of a sum, panels of 64 rows and copies of 16 lanes.
 RIGHT_SHAPES = [(0, 0), (2, 1), (7, 15), (15, 17), (95, 63), (96, 64), (97, 65), (479, 2), (481, 7)]
 
 
-@pytest.mark.parametrize("variant", ["tiled", "uncopied"])
+@pytest.mark.parametrize("alpha", [None, -1.5])
 @pytest.mark.parametrize("triangle", RIGHT, ids=str)
-def test_triangles_from_the_right(triangle: Triangle, variant: str) -> None:
+def test_triangles_from_the_right(triangle: Triangle, alpha: float | None) -> None:
     """Micro-kernels, whatever the triangle and what is made of its sums; no condition is left around their calls."""
-    for alpha in (None, -1.5):
-        kernel = trmm_kernel(variant, triangle, alpha is not None)
-        tile, inner = hot_tile(kernel.ir("lowered"))
-        assert "@ panels[" in tile
-        assert ("turned[" in tile) == (
-            not triangle.transposed and (variant == "tiled" or triangle.storage == "packed")
-        )
-        assert all(line.startswith("for ") for line in inner), inner
-        for n, width in RIGHT_SHAPES:
-            check_trmm(kernel, triangle, n, width, alpha)
+    kernel = trmm_kernel("tiled", triangle, alpha is not None)
+    tile, around = hot_tile(kernel.ir("lowered"))
+    assert "@ panels[" in tile
+    assert ("turned[" in tile) == (not triangle.transposed)
+    assert all(line.startswith("for ") for line in around), around
+    for n, width in RIGHT_SHAPES:
+        check_trmm(kernel, triangle, n, width, alpha)
+
+
+@pytest.mark.parametrize("uplo", ["lower", "upper"])
+def test_a_triangle_from_the_right_where_it_is(uplo: str) -> None:
+    triangle = Triangle("right", uplo)
+    kernel = trmm_kernel("uncopied", triangle)
+    tile, around = hot_tile(kernel.ir("lowered"))
+    assert "= T[" in tile
+    assert all(line.startswith("for ") for line in around), around
+    for n, width in RIGHT_SHAPES:
+        check_trmm(kernel, triangle, n, width)
 
 
 @pytest.mark.parametrize("variant", ["tiled_wide", "tiled_fine", "tiled_unbalanced"])
@@ -120,7 +128,8 @@ def test_what_is_beyond_the_sums_may_be_infinite() -> None:
     inputs = {"T": T, "B": B}
     plan = cora.plan(kernel, n=n, width=width)
     kernel.run(plan, *(inputs[name] for name in kernel.inputs), outputs={"C": out})
-    assert np.array_equal(out[:, n // 2 :], np.broadcast_to(np.arange(n - n // 2, 0, -1), (width, n - n // 2)))
+    sums = np.arange(n - n // 2, 0, -1, dtype=np.float32)
+    assert np.array_equal(out[:, n // 2 :], np.tile(sums, (width, 1)))
 
 
 def hot_tile(text: str) -> tuple[str, list[str]]:
@@ -152,6 +161,8 @@ def test_the_suited_variant() -> None:
     assert [suited(n, n) for n in (777, 8192)] == ["tiled_wide", "tiled_wide"]
     assert [suited(n, n, workers=2) for n in (777, 1024, 8192)] == ["tiled", "tiled", "tiled"]
     assert suited(1000, 300, workers=8) == "tiled_fine"
+    assert [suited(n, n, side="right") for n in (128, 8192)] == ["tiled_wide", "tiled_wide"]
+    assert suited(128, 128, workers=2, side="right") == "tiled_fine"
 
 
 def test_what_is_copied() -> None:
