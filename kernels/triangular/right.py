@@ -18,7 +18,7 @@ LANES = 16
 MOST = 512
 #: Columns of C and steps of their sums for which T is copied at a time. Both are multiples of the rows of a tile, and
 #: the copied rows are no power of two apart, or they would meet in few places of the cache.
-COLUMNS, DEPTH = 96, 480
+COLUMNS, DEPTH = 192, 240
 
 
 def tiled(

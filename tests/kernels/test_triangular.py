@@ -82,8 +82,8 @@ def test_variants_of_trmm(variant: str) -> None:
 
 
 RIGHT = [triangle for triangle in TRIANGLES if triangle.side == "right"]
-#: Around tiles of 6 columns, their blocks of 96, blocks of 480 of a sum, panels of 64 rows and copies of 16 lanes.
-RIGHT_SHAPES = [(0, 0), (2, 1), (7, 15), (15, 17), (95, 63), (96, 64), (97, 65), (479, 2), (481, 7)]
+#: Around tiles of 6 columns, their blocks of 192, blocks of 240 of a sum, panels of 64 rows and copies of 16 lanes.
+RIGHT_SHAPES = [(0, 0), (2, 1), (7, 15), (15, 17), (191, 63), (192, 64), (193, 65), (239, 2), (241, 7)]
 
 
 @pytest.mark.parametrize("alpha", [None, -1.5])
