@@ -1,13 +1,14 @@
 """A triangular matrix times a dense one, against the libraries' own routines and a dense product (paper, Fig. 9).
 
-Square lower triangles from the left, n from 128 to 8192, stored densely and packed. The libraries' `strmm` works in
-place; its copy of the operand is not part of its time.
+Square lower triangles from the left, n from 128 to 8192, stored densely and packed, and from the right, as dataset
+`right`. The libraries' `strmm` works in place; its copy of the operand is not part of its time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from rich.console import Console
@@ -34,7 +35,9 @@ OWN = "cora"
 #: The competition: routines that know of the triangle.
 STRMM = ("openblas_strmm", "mkl_strmm")
 SGEMM = ("openblas_sgemm", "mkl_sgemm")
-DENSE, PACKED = Triangle(), Triangle(storage="packed")
+PACKED, RIGHT = Triangle(storage="packed"), Triangle("right")
+#: The datasets: a triangle from the left, and from the right.
+DATASETS = {"square": "left", "right": "right"}
 #: The schedules, and the largest n they are measured at.
 VARIANTS = {
     "tiled": 8192,
@@ -73,13 +76,21 @@ def run(options: Options, console: Console) -> bool:
         )
         for v in ("tiled", "tiled_wide", "tiled_fine", "uncopied")
     }
+    right = {
+        v: TRMM.build(
+            variant=v, settings=UNCACHED, definition={"side": "right"}, schedule={"triangle": RIGHT}
+        )
+        for v in ("tiled", "tiled_wide", "tiled_fine")
+    }
     thread_counts = sorted({1, options.threads})
     for threads in thread_counts:
         for n in scale.sizes:
             chosen = suited(n, n, threads)
             own = {OWN: kernels[chosen], "cora_packed": packed[chosen]}
             others = {v: kernel for v, kernel in kernels.items() if v != chosen and n <= VARIANTS[v]}
-            _size(record, {**own, **others}, n, scale, threads)
+            _size(record, "square", {**own, **others}, n, scale, threads)
+            chosen = suited(n, n, threads, side="right")
+            _size(record, "right", {OWN: right[chosen]}, n, scale, threads)
     for variant in ("tiled", "tiled_fine", "tiled_unbalanced"):
         for n in scale.sizes:
             plan = cora.plan(kernels[variant], n=n, width=n, threads=1)
@@ -91,7 +102,7 @@ def run(options: Options, console: Console) -> bool:
         csv_path,
         csv_path.with_suffix(".png"),
         metric="rate",
-        panels=[("square", threads) for threads in thread_counts],
+        panels=[(dataset, threads) for dataset in DATASETS for threads in thread_counts],
         x="batch_size",
         xlabel="n",
         ylabel="useful GFLOP/s",
@@ -104,10 +115,13 @@ def run(options: Options, console: Console) -> bool:
     return not wrong
 
 
-def _size(record: Recorder, kernels: dict[str, cora.Kernel], n: int, scale: Scale, threads: int) -> None:
+def _size(
+    record: Recorder, dataset: str, kernels: dict[str, cora.Kernel], n: int, scale: Scale, threads: int
+) -> None:
+    side = DATASETS[dataset]
     T, B = numbers(n * n, 1).reshape(n, n), numbers(n * n, 2).reshape(n, n)
     packed = T[np.tri(n, dtype=bool)]
-    expected = np.tril(T) @ B
+    expected = np.tril(T) @ B if side == "left" else B @ np.tril(T)
     calls: dict[str, Callable[[], object]] = {}
     for variant, kernel in kernels.items():
         plan = cora.plan(kernel, n=n, width=n, threads=threads)
@@ -117,7 +131,7 @@ def _size(record: Recorder, kernels: dict[str, cora.Kernel], n: int, scale: Scal
         call()
         record.add(
             variant,
-            "square",
+            dataset,
             n,
             threads,
             "wrong_elements",
@@ -129,13 +143,12 @@ def _size(record: Recorder, kernels: dict[str, cora.Kernel], n: int, scale: Scal
         # Scaled so that a product done again and again in place neither overflows nor becomes subnormal.
         steady = np.tril(T) / np.float32(n)
         np.fill_diagonal(steady, 1.0)
-        in_place = library.trmm(peers.Trmm(steady, B.copy()))
-        dense = library.gemm([peers.Gemm(T, B, np.empty_like(B))])
+        in_place = library.trmm(peers.Trmm(steady, B.copy(), side))
+        operands = (T, B) if side == "left" else (B, T)
+        dense = library.gemm([peers.Gemm(*operands, np.empty_like(B))])
         for name, call in (("strmm", in_place), ("sgemm", dense)):
             calls[f"{library.name}_{name}"] = _on(library, call, threads)
-    record.compare(
-        "square", n, threads, calls, n * n * (n + 1), own=OWN, best_of=STRMM, repeats=scale.repeats
-    )
+    record.compare(dataset, n, threads, calls, n * n * (n + 1), own=OWN, best_of=STRMM, repeats=scale.repeats)
 
 
 def _on(library: peers.Blas, call: Callable[[], object], threads: int) -> Callable[[], None]:
@@ -154,32 +167,35 @@ def _report(record: Recorder, thread_counts: list[int], scale: Scale, console: C
         "lead over best strmm",
         *(f"x {v}" for v in (*STRMM, *SGEMM)),
     )
-    table = Table("threads", "n", *(Column(c.replace("_", " "), justify="right") for c in columns))
+    table = Table("side", "threads", "n", *(Column(c.replace("_", " "), justify="right") for c in columns))
     slower: list[str] = []
-    for threads in thread_counts:
+    for (dataset, side), threads in product(DATASETS.items(), thread_counts):
         for n in scale.sizes:
-            key = ("square", n, threads)
+            key = (dataset, n, threads)
             lead = record.value(OWN, *key, "lead")
             others = [record.value(OWN, *key, f"{v}_over_{OWN}") for v in (*STRMM, *SGEMM)]
             slower += [
-                f"{v.replace('_', ' ')} at n = {n}, {threads} threads: {x:.2f}"
+                f"{v.replace('_', ' ')} from the {side} at n = {n}, {threads} threads: {x:.2f}"
                 for v, x in zip((*STRMM, *SGEMM), others, strict=True)
                 if x is not None and x < 1
             ]
+            packed = record.value("cora_packed", *key, "of_peak")
             table.add_row(
+                side,
                 str(threads),
                 str(n),
                 f"{record.value(OWN, *key, 'rate') or 0:.1f}",
                 f"{record.value(OWN, *key, 'of_peak') or 0:.1%}",
-                f"{record.value('cora_packed', *key, 'of_peak') or 0:.1%}",
+                "" if packed is None else f"{packed:.1%}",
                 *("" if x is None else f"{x:.2f}" for x in (lead, *others)),
             )
     console.print(table)
-    for threads in thread_counts:
-        leads = [r.value for r in record.rows if r.metric == "lead" and r.threads == threads]
+    for (dataset, side), threads in product(DATASETS.items(), thread_counts):
+        rows = [r for r in record.rows if (r.metric, r.dataset, r.threads) == ("lead", dataset, threads)]
+        leads = [r.value for r in rows]
         if leads:
             console.print(
-                f"{threads} threads: lead over the better strmm {min(leads):.2f} to {max(leads):.2f}, "
+                f"from the {side}, {threads} threads: lead over the better strmm {min(leads):.2f} to {max(leads):.2f}, "
                 f"geometric mean {geomean(leads):.3f}"
             )
     console.print("where a library is faster: " + ("; ".join(slower) or "nowhere"))

@@ -23,7 +23,8 @@ from cora.autotune.spaces.candidate import Candidate
 from cora.errors import UserError
 from cora.ir.fingerprint import fingerprint
 from cora.runtime.code import write_atomically
-from cora.schedule.steps import Step, from_data, to_data
+from cora.schedule.step_data import from_data, to_data
+from cora.schedule.steps import Step
 
 __all__ = ["CandidateRow", "Measurement", "Records", "Task", "WinnerRow", "steps_from_text", "steps_to_text"]
 

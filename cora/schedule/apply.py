@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cora.schedule.bind_steps import bind, pipeline
-from cora.schedule.factor_steps import rfactor
+from cora.schedule.factor_steps import outline, rfactor
 from cora.schedule.loop_steps import fuse, peel, reorder, split, split_parts
 from cora.schedule.mark_steps import parallel, remap, unroll, vectorize
 from cora.schedule.nest import State
@@ -26,6 +26,7 @@ from cora.schedule.steps import (
     HoistLoads,
     Inline,
     Offload,
+    Outline,
     PadDim,
     PadLoop,
     Parallel,
@@ -95,6 +96,8 @@ def apply(step: Step, state: State) -> State:
             return pipeline(step, state)
         case RFactor():
             return rfactor(step, state)
+        case Outline():
+            return outline(step, state)
         case SplitOp():
             return split_op(step, state)
         case HFuse():

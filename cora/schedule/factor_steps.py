@@ -1,7 +1,8 @@
-"""Reductions in two stages: partial results of chunks, then their combination."""
+"""Reductions as operators of their own: partial results of chunks and their combination, or a whole one."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from cora.errors import CoraError, ScheduleError
@@ -27,7 +28,7 @@ from cora.prove import Context, Prover, Range
 from cora.schedule.legality import positive
 from cora.schedule.nest import State, initial_nest
 from cora.schedule.stage_steps import check_untouched
-from cora.schedule.steps import RFactor
+from cora.schedule.steps import Outline, RFactor
 from cora.settings import Settings
 from cora.storage.layout import Layout
 
@@ -66,13 +67,37 @@ def rfactor(step: RFactor, state: State) -> State:
         check_body(tensor.name, tensor.dims, body)
     except CoraError as error:
         raise ScheduleError(f"{where}: {error}") from error
-    combined = initial_nest(replace_body(tensor, body))
+    return _with_stages(state, replace_body(tensor, body), stages)
+
+
+def outline(step: Outline, state: State) -> State:
+    """A new operator for the reduction; the operator itself then reads its result."""
+    nest = state.nest(step.op, "outline")
+    check_untouched("outline", nest, state)
+    where = f"outline of '{step.op}'"
+    tensor = nest.tensor
+    assert tensor.body is not None
+    reductions = reductions_of(tensor.body)
+    if len(reductions) != 1:
+        raise ScheduleError(f"{where}: expected an element with one reduction; it is {tensor.body}")
+    (reduction,) = reductions
+    if reduction.op not in ("sum", "prod", "max", "min"):
+        raise ScheduleError(f"{where}: it is an {reduction.op}, not a sum, prod, max or min")
+    stage = Tensor(step.name, tensor.dims, reduction.dtype, reduction)
+    stage = _protected(stage, tensor.body, reduction)
+    _check_new(where, stage, state)
+    read: dict[Expr, Expr] = {reduction: Access(stage, tensor.dims)}
+    return _with_stages(state, replace_body(tensor, transform(tensor.body, read.get)), [stage])
+
+
+def _with_stages(state: State, tensor: Tensor, stages: Sequence[Tensor]) -> State:
+    """The state with `tensor` computed from new operators, before it."""
     made = {stage.name: initial_nest(stage) for stage in stages}
     return replace(
         state,
-        nests={**state.nests, **made, step.op: combined},
+        nests={**state.nests, **made, tensor.name: initial_nest(tensor)},
         layouts={**state.layouts, **{stage.name: Layout.packed(stage.dims) for stage in stages}},
-        stages={**state.stages, step.op: (*state.stages.get(step.op, ()), *stages)},
+        stages={**state.stages, tensor.name: (*state.stages.get(tensor.name, ()), *stages)},
     )
 
 

@@ -14,6 +14,7 @@ from cora.lang.check import program
 from cora.schedule.apply import apply
 from cora.schedule.balance import Balance
 from cora.schedule.nest import LoopNest, State, initial_nest
+from cora.schedule.step_data import from_data, to_data
 from cora.schedule.steps import (
     LIBRARIES,
     Bind,
@@ -28,6 +29,7 @@ from cora.schedule.steps import (
     HoistLoads,
     Inline,
     Offload,
+    Outline,
     PadDim,
     PadLoop,
     Parallel,
@@ -51,8 +53,6 @@ from cora.schedule.steps import (
     TensorizeBy,
     Unroll,
     Vectorize,
-    from_data,
-    to_data,
 )
 from cora.storage.layout import Layout
 from cora.tiles.given import MicroKernel
@@ -283,6 +283,11 @@ class Schedule:
         if parts is not None:
             return self.then(RFactor(operator, _loop(loop), _int(parts, "rfactor: parts"), "parts", stage))
         return self.then(RFactor(operator, _loop(loop), _int(factor, "rfactor: factor"), "factor", stage))
+
+    def outline(self, op: TensorRef, name: str | None = None) -> Schedule:
+        """Make the reduction of an operator an operator of its own, by default `<op>_reduced`. See steps.Outline."""
+        operator = _tensor(op)
+        return self.then(Outline(operator, f"{operator}_reduced" if name is None else name))
 
     def split_op(
         self,

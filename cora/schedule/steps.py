@@ -1,12 +1,10 @@
-"""The steps of a schedule: frozen data that prints, compares, hashes, goes to JSON and back, and replays."""
+"""The steps of a schedule: frozen data that prints, compares, hashes and replays."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeAlias, get_args
-
-from cora.errors import UserError
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
 
 Tail: TypeAlias = Literal["guard", "mask", "peel", "balanced", "anchored", "shifted", "cover"]
 
@@ -304,6 +302,22 @@ class RFactor:
 
 
 @dataclass(frozen=True, slots=True)
+class Outline:
+    """Make the reduction of an operator an operator of its own, `name`: what inlining it would undo.
+
+    before: C[i, j] = f(sum over k of g(i, j, k), i, j)
+    after:  name[i, j] = sum over k of g(i, j, k);  C[i, j] = f(name[i, j], i, j)
+
+    It has the dims of the operator, and is stored as it accumulates, so values and bits stay. Both are scheduled like
+    any other: so the reduction can be computed at a loop of the operator, in scratch memory, in an order of dims of its
+    own. A row of micro-kernels may then be a column of the result.
+    """
+
+    op: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class SplitOp:
     """Split an operator in two pieces at a point of a loop; each piece is scheduled on its own (paper section 4).
 
@@ -552,6 +566,7 @@ Step: TypeAlias = (
     | TensorizeBy
     | Offload
     | RFactor
+    | Outline
     | SplitOp
     | HFuse
     | ReorderDims
@@ -562,35 +577,3 @@ Step: TypeAlias = (
     | Pipeline
     | TensorCore
 )
-
-_BY_NAME = {kind.__name__: kind for kind in get_args(Step)}
-
-
-def to_data(step: Step) -> dict[str, Any]:
-    """`step` as plain JSON data: its fields, and its kind under "step"."""
-    data: dict[str, Any] = {"step": type(step).__name__}
-    for field in fields(step):
-        value = getattr(step, field.name)
-        data[field.name] = list(value) if isinstance(value, tuple) else value
-    return data
-
-
-def from_data(data: dict[str, Any]) -> Step:
-    """The step that `to_data` wrote; UserError if `data` is not one."""
-    kind = _BY_NAME.get(str(data.get("step")))
-    if kind is None:
-        raise UserError(f"schedule step: expected one of {', '.join(_BY_NAME)}; got {data.get('step')!r}")
-    names = {field.name: field.type for field in fields(kind)}
-    given = {k: v for k, v in data.items() if k != "step"}
-    if set(given) != set(names):
-        raise UserError(f"{kind.__name__}: expected the fields {', '.join(names)}; got {', '.join(given)}")
-    for name, value in given.items():
-        kinds = {"str": str, "int": int, "bool": bool, "tuple[str, ...]": list}
-        expected = kinds.get(str(names[name]), str)
-        if type(value) is not expected:
-            raise UserError(f"{kind.__name__}.{name}: expected {expected.__name__}; got {value!r}")
-        if isinstance(value, list) and not all(isinstance(v, str) for v in value):
-            raise UserError(f"{kind.__name__}.{name}: expected a list of str; got {value!r}")
-    plain = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
-    step: Step = kind(**plain)
-    return step

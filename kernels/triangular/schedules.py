@@ -6,6 +6,7 @@ from typing import Literal
 
 import cora
 from cora.kernels.blocking import FINE, SEVERAL_LINES, TRIANGLE, WIDE, Blocking
+from cora.kernels.triangular import right
 from cora.kernels.triangular.trmm import Triangle
 
 LOWER = Triangle()
@@ -22,12 +23,12 @@ def flat(C: cora.Tensor) -> cora.Schedule:
 
 
 def tiled(C: cora.Tensor, *, triangle: Triangle = LOWER, blocking: Blocking = TRIANGLE) -> cora.Schedule:
-    """A triangle from the left: tiles of micro-kernels along panels of B, whose depth ends at the diagonal.
+    """Tiles of micro-kernels along panels of B, whose depth ends at the diagonal.
 
-    A panel is copied by the micro-kernel that uses it first, so the rows with the longest sums come first. Of packed
-    rows whose columns are wanted, those of a block of the sum are copied to rows that are evenly apart. Blocks of
-    columns and of rows are shared by cost. A triangle from the right has no such tiles: its sums end at another place
-    in each column; so it is `rows`.
+    From the left a panel is copied by the micro-kernel that uses it first, so the rows with the longest sums come
+    first. Of packed rows whose columns are wanted, those of a block of the sum are copied to rows evenly apart. Blocks
+    of columns and of rows are shared by cost. From the right the rows of a micro-kernel are columns of C: see
+    `right.tiled`.
     """
     return _tiled(C, triangle, blocking, "cost")
 
@@ -43,7 +44,7 @@ def tiled_fine(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
 
 
 def uncopied(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
-    """`tiled` along B where it is: better where B fits a core's own cache."""
+    """`tiled` along B where it is: better where B fits a core's own cache. From the right T is left where it is."""
     return _tiled(C, triangle, TRIANGLE, "cost", copied=False)
 
 
@@ -62,12 +63,12 @@ def openblas(C: cora.Tensor, *, triangle: Triangle = LOWER) -> cora.Schedule:
     return s.fuse(C, "jc", "ic", name="block").tensorize(C, "iv", "openblas").parallel(C, "block")
 
 
-def suited(n: int, width: int, workers: int = 1, *, panel: int = TRIANGLE.columns) -> str:
-    """The name of the variant of `trmm` that suits a triangle from the left; a rule of thumb, measured on Zen 4.
+def suited(n: int, width: int, workers: int = 1, side: str = "left", *, panel: int = TRIANGLE.columns) -> str:
+    """The name of the variant of `trmm` that suits a triangle; a rule of thumb, measured on Zen 4 and Zen 3.
 
     panel: columns of a panel: by default those of this machine's micro-kernels.
     """
-    if n * width <= CACHED[panel >= SEVERAL_LINES]:
+    if side == "left" and n * width <= CACHED[panel >= SEVERAL_LINES]:
         return "uncopied"
     if workers == 1:
         return "tiled_wide"
@@ -104,7 +105,7 @@ def _tiled(
     copied: bool = True,
 ) -> cora.Schedule:
     if triangle.side == "right":
-        return _rows(C).parallel(C, "i", balance=balance)
+        return right.tiled(C, triangle, blocking, balance, copied=copied)
     turned = triangle.transposed and triangle.storage == "packed"
     # Its first use fills a panel, so the tile with the longest sums must come first, and be proved to be that.
     fills = copied and (triangle.grows or turned or triangle.storage == "dense")

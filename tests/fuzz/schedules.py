@@ -54,6 +54,9 @@ class Schedules:
         for op in operators:
             if choices.chance(15):
                 operators += self._rfactor(op)
+            elif choices.chance(15):
+                name = self.program.fresh("R")
+                operators += [name] if self._try(f'outline("{op}", name="{name}")') else []
         if choices.chance(50):  # consumers first, so that the others can be attached to their loops
             operators.reverse()
         for op in operators:

@@ -81,6 +81,70 @@ def test_variants_of_trmm(variant: str) -> None:
         check_trmm(kernel, triangle, 257, 96, threads=5)
 
 
+RIGHT = [triangle for triangle in TRIANGLES if triangle.side == "right"]
+#: Around tiles of 6 columns, their blocks of 192, blocks of 240 of a sum, panels of 64 rows and copies of 16 lanes.
+RIGHT_SHAPES = [(0, 0), (2, 1), (7, 15), (15, 17), (191, 63), (192, 64), (193, 65), (239, 2), (241, 7)]
+
+
+@pytest.mark.parametrize("alpha", [None, -1.5])
+@pytest.mark.parametrize("triangle", RIGHT, ids=str)
+def test_triangles_from_the_right(triangle: Triangle, alpha: float | None) -> None:
+    """Micro-kernels, whatever the triangle and what is made of its sums; no condition is left around their calls."""
+    kernel = trmm_kernel("tiled", triangle, alpha is not None)
+    tile, around = hot_tile(kernel.ir("lowered"))
+    assert "@ panels[" in tile
+    assert ("turned[" in tile) == (not triangle.transposed)
+    assert all(line.startswith("for ") for line in around), around
+    for n, width in RIGHT_SHAPES:
+        check_trmm(kernel, triangle, n, width, alpha)
+
+
+@pytest.mark.parametrize("uplo", ["lower", "upper"])
+def test_a_triangle_from_the_right_where_it_is(uplo: str) -> None:
+    triangle = Triangle("right", uplo)
+    kernel = trmm_kernel("uncopied", triangle)
+    tile, around = hot_tile(kernel.ir("lowered"))
+    assert "= T[" in tile
+    assert all(line.startswith("for ") for line in around), around
+    for n, width in RIGHT_SHAPES:
+        check_trmm(kernel, triangle, n, width)
+
+
+@pytest.mark.parametrize("variant", ["tiled_wide", "tiled_fine", "tiled_unbalanced"])
+def test_blocks_from_the_right(variant: str) -> None:
+    for triangle in (Triangle("right"), Triangle("right", "upper", storage="packed")):
+        kernel = trmm_kernel(variant, triangle)
+        for n, width in [*SHAPES, (33, 127), (33, 129), (20, 511), (20, 513)]:
+            check_trmm(kernel, triangle, n, width, threads=3)
+
+
+def test_what_is_beyond_the_sums_may_be_infinite() -> None:
+    """The elements of B that a column does not add up are not multiplied by zeros either."""
+    kernel = trmm_kernel("tiled", Triangle("right"))
+    n, width = 70, 5
+    T, B = np.ones((n, n), np.float32), np.ones((width, n), np.float32)
+    B[:, : n // 2] = [[np.nan], [np.inf], [-np.inf], [np.nan], [1]]
+    out = np.full((width, n), np.nan, np.float32)
+    inputs = {"T": T, "B": B}
+    plan = cora.plan(kernel, n=n, width=width)
+    kernel.run(plan, *(inputs[name] for name in kernel.inputs), outputs={"C": out})
+    sums = np.arange(n - n // 2, 0, -1, dtype=np.float32)
+    assert np.array_equal(out[:, n // 2 :], np.tile(sums, (width, 1)))
+
+
+def hot_tile(text: str) -> tuple[str, list[str]]:
+    """The line of the call of a micro-kernel, and the lines of the loops around it, innermost first."""
+    lines = text.splitlines()
+    (at,) = (place for place, line in enumerate(lines) if "# tile" in line)
+    around, depth = [], len(lines[at]) - len(lines[at].lstrip())
+    for line in reversed(lines[:at]):
+        indent = len(line) - len(line.lstrip())
+        if indent < depth:
+            around.append(line.strip())
+            depth = indent
+    return lines[at], around
+
+
 @needs_openblas
 @pytest.mark.parametrize("triangle", TRIANGLES, ids=str)
 def test_triangles_offloaded(triangle: Triangle) -> None:
@@ -103,6 +167,8 @@ def test_the_suited_variant() -> None:
         assert names(panel, (777, 1024, 8192), workers=2) == ["tiled", "tiled", "tiled"]
         assert suited(1000, 300, workers=8, panel=panel) == "tiled_fine"
     assert suited(512, 512) in ("uncopied", "tiled_wide")
+    assert [suited(n, n, side="right") for n in (128, 8192)] == ["tiled_wide", "tiled_wide"]
+    assert suited(128, 128, workers=2, side="right") == "tiled_fine"
 
 
 def test_what_is_copied() -> None:

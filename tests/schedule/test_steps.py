@@ -12,7 +12,8 @@ import pytest
 import cora
 from cora import Schedule, ScheduleError, UserError
 from cora.ir.fingerprint import fingerprint
-from cora.schedule.steps import Fuse, Reorder, Split, Step, from_data, to_data
+from cora.schedule.step_data import from_data, to_data
+from cora.schedule.steps import Fuse, Reorder, Split, Step
 
 M = cora.size("M")
 batch = cora.Dim("batch", M)
