@@ -41,12 +41,20 @@ _PTX = (
         r"\2 = ptx_\1_nan(\3, \4);",
     ),
     (
+        r'asm volatile\("\{[^;]*;[^;]*; @p cp\.async\.cg[^;]*, 16, %2;\}"[^;]*;',
+        r"if (yes) ptx_copy_part(to, from, bytes);",
+    ),
+    (
+        r'asm volatile\("\{[^;]*;[^;]*; @p cp\.async[^;]*, " #width ";\}"[^;]*;',
+        r"if (yes) ptx_copy_async(to, from, width);",
+    ),
+    (
         r'asm volatile\("cp\.async\.cg\.shared\.global \[%0\], \[%1\], 16, %2;"[^;]*;',
         r"ptx_copy_part(to, from, bytes);",
     ),
     (
-        r'asm volatile\("cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], (\d+);"[^;]*;',
-        r"ptx_copy_async(to, from, \1);",
+        r'asm volatile\("cp\.async\." level "\.shared\.global \[%0\], \[%1\], " #width ";"[^;]*;',
+        r"ptx_copy_async(to, from, width);",
     ),
     (r'asm volatile\("ldmatrix[\w.]*\.trans[\w.]* [^;]*;"[^;]*;', r"ptx_ldmatrix(to, row, true);"),
     (r'asm volatile\("ldmatrix[\w.]* [^;]*;"[^;]*;', r"ptx_ldmatrix(to, row, false);"),

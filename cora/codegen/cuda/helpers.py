@@ -62,19 +62,25 @@ CORA_DEVICE unsigned short cora_to_bfloat16(float x) {
 
 // copies to shared memory that go on by themselves, until the thread waits for all of its own
 CORA_DEVICE unsigned cora_shared(void* p) { return (unsigned)__cvta_generic_to_shared(p); }
-CORA_DEVICE void cora_copy_async_4(void* to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(cora_shared(to)), "l"(from) : "memory");
-}
-CORA_DEVICE void cora_copy_async_8(void* to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" :: "r"(cora_shared(to)), "l"(from) : "memory");
-}
-CORA_DEVICE void cora_copy_async_16(void* to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(cora_shared(to)), "l"(from) : "memory");
-}
+CORA_DEVICE long long cora_address(const void* p) { return (long long)p; }
+#define CORA_COPY(level, width)                                                                                      \
+  CORA_DEVICE void cora_copy_async_##width(unsigned to, long long from) {                                            \
+    asm volatile("cp.async." level ".shared.global [%0], [%1], " #width ";" :: "r"(to), "l"(from) : "memory");       \
+  }                                                                                                                  \
+  CORA_DEVICE void cora_copy_async_##width(unsigned to, long long from, int yes) {                                   \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %2, 0; @p cp.async." level ".shared.global [%0], [%1], " #width ";}" \
+                 :: "r"(to), "l"(from), "r"(yes) : "memory");                                                        \
+  }
+CORA_COPY("ca", 4)
+CORA_COPY("ca", 8)
+CORA_COPY("cg", 16)
 // the same of the first bytes; the others become 0
-CORA_DEVICE void cora_copy_part_16(void* to, const void* from, int bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-               :: "r"(cora_shared(to)), "l"(from), "r"(bytes) : "memory");
+CORA_DEVICE void cora_copy_part_16(unsigned to, long long from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory");
+}
+CORA_DEVICE void cora_copy_part_16(unsigned to, long long from, int bytes, int yes) {
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %3, 0; @p cp.async.cg.shared.global [%0], [%1], 16, %2;}"
+               :: "r"(to), "l"(from), "r"(bytes), "r"(yes) : "memory");
 }
 // four 8 x 8 matrices of 16-bit elements for a warp, lane l gives the address of row l % 8 of matrix l / 8
 CORA_DEVICE void cora_ldmatrix(unsigned* to, unsigned row) {

@@ -56,7 +56,12 @@ inline float ptx_min_nan(float a, float b) { return a != a || b != b ? CUDART_NA
 inline void ptx_copy_async(void* to, const void* from, int bytes) {
   emulator::copy_async(to, from, size_t(bytes), size_t(bytes));
 }
-inline void ptx_copy_part(void* to, const void* from, int bytes) { emulator::copy_async(to, from, size_t(bytes), 16); }
+inline void ptx_copy_async(unsigned to, long long from, int bytes) {
+  ptx_copy_async(__start_emulated_shared + to, (const void*)from, bytes);
+}
+inline void ptx_copy_part(unsigned to, long long from, int bytes) {
+  emulator::copy_async(__start_emulated_shared + to, (const void*)from, size_t(bytes), 16);
+}
 inline void ptx_await_copies() { emulator::finish_copies(); }
 // addresses in shared memory have 32 bits
 inline size_t __cvta_generic_to_shared(const void* p) {
