@@ -109,7 +109,7 @@ def show_stmt(s: Stmt, indent: int = 0) -> str:
         case CopyAsync(buffer=buffer, offset=offset, source=source):
             return f"{pad}{buffer.name}[{offset}] = copy of {source}"
         case WarpProduct(rows=rows, columns=columns, out=out, slot=slot):
-            size = f"{16 * rows} x {8 * columns} x 16"
+            size = f"{16 * rows} x {8 * columns} x 16{', in tf32' if s.a.buffer.dtype == 'float32' else ''}"
             return f"{pad}{out.name}[{slot}:] += {_operand(s.a)} @ {_operand(s.b)}  # by the warp, {size}"
         case AwaitCopies():
             return f"{pad}await copies"

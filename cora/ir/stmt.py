@@ -245,14 +245,14 @@ class AwaitCopies(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WarpProduct(Node):
-    """A product of 16-bit floats in shared memory by the tensor cores, for the 32 threads of a warp together:
+    """A product of floats in shared memory by the tensor cores, for the 32 threads of a warp together:
 
         C[i, j] = C[i, j] + sum over k < 16 of a[i, k] * b[k, j]        i < 16 * rows, j < 8 * columns
 
-    in float32. A thread t along threadIdx.x holds, of each block of 16 x 8 elements, those at row t // 4 + 8 * p
-    and column t % 4 * 2 + q, in `out[slot + ((block row * columns + block column) * 2 + p) * 2 + q]`. GPUs only; all
-    threads of the warp must get there together. Of a, k is adjacent; of b either k or j; rows begin at multiples of 16
-    bytes.
+    in float32; a and b are float16, or bfloat16, or float32, which is rounded to tf32. A thread t along threadIdx.x
+    holds, of each block of 16 x 8 elements, those at row t // 4 + 8 * p and column t % 4 * 2 + q, in
+    `out[slot + ((block row * columns + block column) * 2 + p) * 2 + q]`. GPUs only; all threads of the warp must get
+    there together. Of a, k is adjacent; of b either k or j; rows begin at multiples of 16 bytes.
     """
 
     rows: int

@@ -515,14 +515,15 @@ class TensorCore:
     after:  for lane (threadIdx.x): for over in steps of 16: a product by all 32 lanes
 
     Their extents are constants, multiples of 16, 8 and 16. A and B are float16, or both bfloat16, in shared memory
-    (cache_read); the sum is in float32. Every iteration of `over` must exist. Two elements in a row belong to one lane:
-    a loop over them is vectorized.
+    (cache_read); with tf32, both are float32, each element rounded to 11 bits as it is read. The sum is in float32.
+    Every iteration of `over` must exist. Two elements in a row belong to one lane: a loop over them is vectorized.
     """
 
     op: str
     row: str
     column: str
     over: str
+    tf32: bool = False
 
 
 TAILS: tuple[str, ...] = get_args(Tail)

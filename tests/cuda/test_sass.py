@@ -31,6 +31,7 @@ class Bound:
 BOUNDS = {
     "linear": Bound(128, 2, 0.9, "LDGSTS.128"),
     "linear_float16": Bound(128, 2, 0.0),
+    "linear_tf32": Bound(128, 2, 0.0),
     "vgemm": Bound(128, 2, 0.855, "LDGSTS"),
     "vgemm_padded": Bound(128, 2, 0.88, "LDGSTS.128"),
     "trmm": Bound(128, 2, 0.86),
@@ -84,14 +85,18 @@ def test_loops(name: str, arch: str, folder_of_run: Path, tmp_path: Path, nvrtc:
 
 
 @pytest.mark.parametrize("arch", ARCHES)
-def test_a_product_by_tensor_cores(arch: str, folder_of_run: Path, tmp_path: Path, nvrtc: None) -> None:
+@pytest.mark.parametrize(("name", "loads", "most"), [("linear_float16", 12, 2.7), ("linear_tf32", 8, 6.0)])
+def test_a_product_by_tensor_cores(
+    name: str, loads: int, most: float, arch: str, folder_of_run: Path, tmp_path: Path, nvrtc: None
+) -> None:
+    """loads: of four matrices at once; most: instructions for each product of the hardware."""
     tool = disassembler()
     if tool is None:
         pytest.skip("nvdisasm is not installed")
-    kernel = kernel_of("linear_float16", arch, folder_of_run)
+    kernel = kernel_of(name, arch, folder_of_run)
     (loops,) = inner_loops(kernel.artifact.cubin.code, tool, tmp_path).values()
     main = max(loops, key=lambda loop: loop["HMMA"])
     assert main["HMMA"] == 32
-    assert main["LDSM"] == 12
+    assert main["LDSM"] == loads
     assert main["LDGSTS.128"] == 4
-    assert main.total() <= 2.7 * main["HMMA"]
+    assert main.total() <= most * main["HMMA"]

@@ -101,6 +101,22 @@ CORA_DEVICE void cora_ldmatrix_trans(unsigned* to, unsigned row) {
   }
 CORA_MMA(f16, "f16")
 CORA_MMA(bf16, "bf16")
+// float32 as the tensor cores read it: 8 bits of exponent, 10 bits behind the point, to nearest
+CORA_DEVICE unsigned cora_to_tf32(float x) {
+  unsigned r;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
+  return r;
+}
+CORA_DEVICE void cora_round_to_tf32(unsigned* x) {
+  for (int i = 0; i < 4; i++) x[i] = cora_to_tf32(__uint_as_float(x[i]));
+}
+// the same as the others of 8 steps
+CORA_DEVICE void cora_mma_tf32(float* c, const unsigned* a, const unsigned* b) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+               "{%0, %1, %2, %3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
 CORA_DEVICE void cora_await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 template <class T> CORA_DEVICE T cora_floordiv(T a, T b) {

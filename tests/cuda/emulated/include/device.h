@@ -132,6 +132,29 @@ inline void ptx_ldmatrix(unsigned* to, unsigned address, bool transposed) {
   }
   __syncwarp();
 }
+// float32 with 10 bits behind the point, ties away from 0
+inline unsigned ptx_to_tf32(float x) {
+  unsigned bits = unsigned(emulator::bits_of(x));
+  return x != x ? 0x7fffe000 : (bits & 0x7f800000) == 0x7f800000 ? bits : (bits + 0x1000) & ~0x1fffu;
+}
+inline void ptx_mma_tf32(float* c, const unsigned* a, const unsigned* b) {
+  emulator::Given* warp = emulator::of_warp();
+  int lane = emulator::lane();
+  for (int i = 0; i < 4; i++)
+    if ((a[i] | b[i % 2]) & 0x1fff) emulator::fail("an operand of a product in tf32 that is not rounded");
+  memcpy(warp[lane].a, a, sizeof warp->a);
+  memcpy(warp[lane].b, b, sizeof warp->b);
+  __syncwarp();
+  for (int i = 0; i < 4; i++) {
+    int row = lane / 4 + 8 * (i / 2), column = lane % 4 * 2 + i % 2;
+    for (int k = 0; k < 8; k++) {
+      unsigned x = warp[row % 8 * 4 + k % 4].a[row / 8 + 2 * (k / 4)];
+      unsigned y = warp[column * 4 + k % 4].b[k / 4];
+      c[i] += emulator::from_bits<float>(x) * emulator::from_bits<float>(y);
+    }
+  }
+  __syncwarp();
+}
 inline void ptx_mma_f16(float* c, const unsigned* a, const unsigned* b) { emulator::mma(c, a, b, emulator::half); }
 inline void ptx_mma_bf16(float* c, const unsigned* a, const unsigned* b) { emulator::mma(c, a, b, emulator::bfloat); }
 
