@@ -12,7 +12,7 @@
     contracted   products that are added become fused multiply-adds                                contract
     hoisted      table reads move out of loops                                                     hoist
     lowered      guarded innermost loops are cut into a full part and a tail                     tails
-                 on a GPU: shared memory is filled one iteration ahead, where a step asks for it  double_buffer
+                 on a GPU: shared memory is filled iterations ahead, where a step asks for it  double_buffer
 
 Ordering restrictions: tables after loops, because the identities of the uninterpreted functions are applied to
 whole offsets; hoist after tables, because what moves is a read; tails after hoist, because a bound must not

@@ -499,12 +499,13 @@ class Pipeline:
     before: for k: barrier; copy(k); barrier; use(k)
     after:  copy(0);  for k: wait for the copy; barrier; begin copy(k + 1); use(k)
 
-    The staged memory is there twice. Plain copies are asynchronous; what is computed there is computed one iteration
-    early. For GPUs; other loops of the iteration must not wait for one another.
+    The staged memory is there `stages` times, 2 to 4, and copies begin stages - 1 iterations early. Plain copies are
+    asynchronous. For GPUs; other loops of the iteration must not wait for one another.
     """
 
     op: str
     loop: str
+    stages: int = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,8 @@ _PTX = (
     (r'asm volatile\("mma\.sync\.aligned\.m16n8k8\.[^;]*;"[^;]*;', r"ptx_mma_tf32(c, a, b);"),
     (r'asm\("cvt\.rna\.tf32\.f32 %0, %1;" : "=r"\((\w+)\) : "f"\((\w+)\)\);', r"\1 = ptx_to_tf32(\2);"),
     (r'asm volatile\("mma\.sync\.aligned\.m16n8k16[^;]*;"[^;]*;', r"ptx_mma_##name(c, a, b);"),
+    (r'asm volatile\("cp\.async\.commit_group;"[^;]*;', r"ptx_group_copies();"),
+    (r'asm volatile\("cp\.async\.wait_group %0;"[^;]*;', r"ptx_await_copies_but(groups);"),
     (r'asm volatile\("cp\.async\.wait_all;"[^;]*;', r"ptx_await_copies();"),
     (r'asm\("cvt\.f32\.f16 %0, %1;" : "=f"\((\w+)\) : "h"\((\w+)\)\);', r"\1 = ptx_from_half(\2);"),
     (r'asm\("cvt\.rn\.f16\.f32 %0, %1;" : "=h"\((\w+)\) : "f"\((\w+)\)\);', r"\1 = ptx_to_half(\2);"),

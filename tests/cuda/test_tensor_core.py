@@ -46,24 +46,28 @@ def tiled(
 
 
 @pytest.mark.parametrize(
-    ("columns", "shape", "turned", "dtype", "ahead"),
+    ("columns", "shape", "turned", "dtype", "stages"),
     [
-        (48, (32, 24, 16), False, "float16", False),
-        (32, (16, 8, 32), False, "bfloat16", True),
-        (48, (16, 24, 32), True, "float16", True),
-        (16, (32, 8, 16), True, "bfloat16", False),
+        (48, (32, 24, 16), False, "float16", 1),
+        (32, (16, 8, 32), False, "bfloat16", 2),
+        (48, (16, 24, 32), True, "float16", 2),
+        (16, (32, 8, 16), True, "bfloat16", 1),
+        (16, (16, 8, 16), False, "float16", 3),
+        (16, (16, 8, 32), True, "float16", 4),
     ],
 )
 def test_products(
-    columns: int, shape: tuple[int, int, int], turned: bool, dtype: str, ahead: bool, built: Built, order: int
+    columns: int, shape: tuple[int, int, int], turned: bool, dtype: str, stages: int, built: Built, order: int
 ) -> None:
     C = product(columns, 64, turned=turned, dtype=dtype)
 
     def schedule(_: cora.Schedule) -> cora.Schedule:
         s = tiled(C, *shape)
-        return s.pipeline(C, "ko") if ahead else s
+        return s.pipeline(C, "ko", stages) if stages > 1 else s
 
-    case = Case(f"tensor_core_{columns}_{turned}_{dtype}", (C,), BATCHES, {"warps": schedule}, ulps=8)
+    case = Case(
+        f"tensor_core_{columns}_{turned}_{dtype}_{stages}", (C,), BATCHES, {"warps": schedule}, ulps=8
+    )
     kernel = built.get(case, "warps")
     assert re.search(r"cora_mma_b?f16\(\(", kernel.source())
     for number in range(len(case.batches)):
@@ -71,12 +75,12 @@ def test_products(
 
 
 @pytest.mark.parametrize(
-    ("columns", "shape", "turned", "ahead"),
+    ("columns", "shape", "turned", "stages"),
     [
-        (48, (32, 24, 16), False, False),
-        (32, (16, 8, 32), False, True),
-        (48, (16, 24, 32), True, True),
-        (16, (32, 8, 16), True, False),
+        (48, (32, 24, 16), False, 1),
+        (32, (16, 8, 32), False, 2),
+        (48, (16, 24, 32), True, 3),
+        (16, (32, 8, 16), True, 4),
     ],
 )
 @pytest.mark.parametrize("exact", [True, False])
@@ -84,7 +88,7 @@ def test_products_in_tf32(
     columns: int,
     shape: tuple[int, int, int],
     turned: bool,
-    ahead: bool,
+    stages: int,
     exact: bool,
     built: Built,
     order: int,
@@ -94,7 +98,7 @@ def test_products_in_tf32(
 
     def schedule(_: cora.Schedule) -> cora.Schedule:
         s = tiled(C, *shape, tf32=True)
-        return s.pipeline(C, "ko") if ahead else s
+        return s.pipeline(C, "ko", stages) if stages > 1 else s
 
     fills = {"X": short, "W": short} if exact else {}
     case = Case(

@@ -36,6 +36,7 @@ from cora.ir.stmt import (
     Buffer,
     CopyAsync,
     For,
+    GroupCopies,
     If,
     Let,
     LoopKind,
@@ -161,8 +162,12 @@ def _stmt(c: Context, s: Stmt, launch: Launch, axes: dict[LoopKind, Tir]) -> Non
             c.scope.add(T.BufferStore(find(c, buffer), value, [evaluate(c, offset).tir]))
         case WarpProduct():
             emit_warp_product(c, s, axes[LoopKind.THREAD_X])
-        case AwaitCopies():
+        case AwaitCopies(groups=None):
             c.scope.add(T.Evaluate(T.call_extern("int32", "cora_await_copies")))
+        case AwaitCopies(groups=groups):
+            c.scope.add(T.Evaluate(T.call_extern("int32", f"cora_await_copies_but<{groups}>")))
+        case GroupCopies():
+            c.scope.add(T.Evaluate(T.call_extern("int32", "cora_group_copies")))
         case Barrier():
             c.scope.add(T.Evaluate(T.op.tvm_storage_sync("shared")))
         case ThreadReduce(buffer=buffer):

@@ -118,6 +118,10 @@ CORA_DEVICE void cora_mma_tf32(float* c, const unsigned* a, const unsigned* b) {
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 CORA_DEVICE void cora_await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+CORA_DEVICE void cora_group_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int groups> CORA_DEVICE void cora_await_copies_but() {
+  asm volatile("cp.async.wait_group %0;" :: "n"(groups) : "memory");
+}
 
 template <class T> CORA_DEVICE T cora_floordiv(T a, T b) {
   if (b == 0) return 0;

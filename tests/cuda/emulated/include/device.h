@@ -56,19 +56,24 @@ inline float ptx_min_nan(float a, float b) { return a != a || b != b ? CUDART_NA
 inline void ptx_copy_async(void* to, const void* from, int bytes) {
   emulator::copy_async(to, from, size_t(bytes), size_t(bytes));
 }
+namespace emulator {
+inline char* in_shared(unsigned address) {
+  if (address >= size_t(__stop_emulated_shared - __start_emulated_shared))
+    fail("the address of what is not in shared memory as one of shared memory");
+  return __start_emulated_shared + address;
+}
+}  // namespace emulator
 inline void ptx_copy_async(unsigned to, long long from, int bytes) {
-  ptx_copy_async(__start_emulated_shared + to, (const void*)from, bytes);
+  ptx_copy_async(emulator::in_shared(to), (const void*)from, bytes);
 }
 inline void ptx_copy_part(unsigned to, long long from, int bytes) {
-  emulator::copy_async(__start_emulated_shared + to, (const void*)from, size_t(bytes), 16);
+  emulator::copy_async(emulator::in_shared(to), (const void*)from, size_t(bytes), 16);
 }
 inline void ptx_await_copies() { emulator::finish_copies(); }
-// addresses in shared memory have 32 bits
-inline size_t __cvta_generic_to_shared(const void* p) {
-  if ((const char*)p < __start_emulated_shared || (const char*)p >= __stop_emulated_shared)
-    emulator::fail("the address of what is not in shared memory as one of shared memory");
-  return size_t((const char*)p - __start_emulated_shared);
-}
+inline void ptx_group_copies() { ++emulator::current->groups; }
+inline void ptx_await_copies_but(int groups) { emulator::finish_groups_but(unsigned(groups)); }
+// addresses in shared memory have 32 bits; those that are used must lie in it
+inline size_t __cvta_generic_to_shared(const void* p) { return size_t((const char*)p - __start_emulated_shared); }
 
 // conversions of PTX between float and the bits of a half
 inline float ptx_from_half(unsigned short bits) {
@@ -117,7 +122,7 @@ template <class Float> void mma(float* c, const unsigned* a, const unsigned* b, 
 }  // namespace emulator
 
 inline void ptx_ldmatrix(unsigned* to, unsigned address, bool transposed) {
-  const char* row = __start_emulated_shared + address;
+  const char* row = emulator::in_shared(address);
   if ((uint64_t)row % 16) emulator::fail("a row of ldmatrix that is not aligned");
   emulator::Given* warp = emulator::of_warp();
   int lane = emulator::lane(), outer = lane / 4, inner = lane % 4 * 2;
