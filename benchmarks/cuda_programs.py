@@ -111,6 +111,9 @@ PROGRAMS: Mapping[str, Callable[[], Program]] = {
     "linear_float16": lambda: recipe(
         "linear", "tensor_cores", features_in=WIDTH, features_out=WIDTH, bias=True, dtype="float16"
     ),
+    "linear_tf32": lambda: recipe(
+        "linear", "tensor_cores", {"tf32": True}, features_in=WIDTH, features_out=WIDTH, bias=True
+    ),
     "vgemm": lambda: recipe("vgemm"),
     "vgemm_padded": lambda: recipe("vgemm", schedule={"storage": Storage(multiple=4)}),
     "attention": attention,

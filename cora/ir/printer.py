@@ -29,6 +29,7 @@ from cora.ir.stmt import (
     Block,
     CopyAsync,
     For,
+    GroupCopies,
     If,
     Let,
     LoopKind,
@@ -109,10 +110,12 @@ def show_stmt(s: Stmt, indent: int = 0) -> str:
         case CopyAsync(buffer=buffer, offset=offset, source=source):
             return f"{pad}{buffer.name}[{offset}] = copy of {source}"
         case WarpProduct(rows=rows, columns=columns, out=out, slot=slot):
-            size = f"{16 * rows} x {8 * columns} x 16"
+            size = f"{16 * rows} x {8 * columns} x 16{', in tf32' if s.a.buffer.dtype == 'float32' else ''}"
             return f"{pad}{out.name}[{slot}:] += {_operand(s.a)} @ {_operand(s.b)}  # by the warp, {size}"
-        case AwaitCopies():
-            return f"{pad}await copies"
+        case AwaitCopies(groups=groups):
+            return f"{pad}await copies" + ("" if groups is None else f" but {groups} groups")
+        case GroupCopies():
+            return f"{pad}group of copies"
         case ThreadReduce(op=op, buffer=buffer, threads=threads):
             return f"{pad}{buffer.name}[:] = {op} over {threads} threads"
         case Tile():

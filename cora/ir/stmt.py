@@ -4,7 +4,8 @@ Grammar:
 
     stmt := For(var, begin, end, kind, body) | Let(var, value, body) | If(cond, then, other)
           | Block(stmts) | Alloc(buffer, body) | Store(buffer, offset, value) | Tile(rows, columns, depth, ...)
-          | Barrier() | ThreadReduce(op, buffer, ...) | CopyAsync(buffer, offset, source) | AwaitCopies()
+          | Barrier() | ThreadReduce(op, buffer, ...) | CopyAsync(buffer, offset, source) | AwaitCopies(groups)
+          | GroupCopies()
           | WarpProduct(rows, columns, out, slot, a, b)
 
 Meaning: sequential, except that the iterations of a PARALLEL loop may run in any order and at once, and the
@@ -34,6 +35,8 @@ class LoopKind(Enum):
     VECTOR = "vectorize"
     UNROLL = "unroll"
     PIPELINE = "pipeline"
+    PIPELINE_3 = "pipeline, 3 stages"
+    PIPELINE_4 = "pipeline, 4 stages"
     BLOCK_X = "blockIdx.x"
     BLOCK_Y = "blockIdx.y"
     BLOCK_Z = "blockIdx.z"
@@ -42,6 +45,8 @@ class LoopKind(Enum):
     THREAD_Z = "threadIdx.z"
 
 
+#: Loops that run ahead of themselves, by the number of iterations whose data is in shared memory.
+PIPELINES = {2: LoopKind.PIPELINE, 3: LoopKind.PIPELINE_3, 4: LoopKind.PIPELINE_4}
 #: Loops whose iterations are the blocks of a GPU's grid, and those that are the threads of a block.
 BLOCK_AXES = (LoopKind.BLOCK_X, LoopKind.BLOCK_Y, LoopKind.BLOCK_Z)
 THREAD_AXES = (LoopKind.THREAD_X, LoopKind.THREAD_Y, LoopKind.THREAD_Z)
@@ -240,19 +245,29 @@ class CopyAsync(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AwaitCopies(Node):
-    """The thread waits until its own asynchronous copies are done; others see them after a barrier. GPUs only."""
+    """The thread waits until its own asynchronous copies are done; others see them after a barrier. GPUs only.
+
+    groups: how many of the newest groups of copies it does not wait for (None: there are no groups).
+    """
+
+    groups: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupCopies(Node):
+    """The asynchronous copies of a thread since the last one become a group, which may be empty. GPUs only."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WarpProduct(Node):
-    """A product of 16-bit floats in shared memory by the tensor cores, for the 32 threads of a warp together:
+    """A product of floats in shared memory by the tensor cores, for the 32 threads of a warp together:
 
         C[i, j] = C[i, j] + sum over k < 16 of a[i, k] * b[k, j]        i < 16 * rows, j < 8 * columns
 
-    in float32. A thread t along threadIdx.x holds, of each block of 16 x 8 elements, those at row t // 4 + 8 * p
-    and column t % 4 * 2 + q, in `out[slot + ((block row * columns + block column) * 2 + p) * 2 + q]`. GPUs only; all
-    threads of the warp must get there together. Of a, k is adjacent; of b either k or j; rows begin at multiples of 16
-    bytes.
+    in float32; a and b are float16, or bfloat16, or float32, which is rounded to tf32. A thread t along threadIdx.x
+    holds, of each block of 16 x 8 elements, those at row t // 4 + 8 * p and column t % 4 * 2 + q, in
+    `out[slot + ((block row * columns + block column) * 2 + p) * 2 + q]`. GPUs only; all threads of the warp must get
+    there together. Of a, k is adjacent; of b either k or j; rows begin at multiples of 16 bytes.
     """
 
     rows: int
@@ -275,6 +290,7 @@ Stmt: TypeAlias = (
     | ThreadReduce
     | CopyAsync
     | AwaitCopies
+    | GroupCopies
     | WarpProduct
 )
 
@@ -321,7 +337,7 @@ def map_stmt(s: Stmt, on_stmt: Callable[[Stmt], Stmt], on_expr: Callable[[Expr],
         case WarpProduct():
             operands = _map_operand(s.a, on_expr), _map_operand(s.b, on_expr)
             return WarpProduct(s.rows, s.columns, s.out, on_expr(s.slot), *operands)
-        case Barrier() | ThreadReduce() | AwaitCopies():
+        case Barrier() | ThreadReduce() | AwaitCopies() | GroupCopies():
             return s
         case Tile():
             return Tile(

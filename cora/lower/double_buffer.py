@@ -3,6 +3,9 @@
     for k: barrier; stage(k); barrier; use(k)
     =>  stage(first);  for k: await copies; barrier; stage(k + 1), into the other half; use(k)
 
+With n > 2 stages, copies are begun n - 1 iterations ahead, each iteration's as a group, and all but the newest n - 2
+groups are awaited: those of the iterations behind this one.
+
 One barrier an iteration does both: it shows to all threads what has been copied for this iteration, and tells that all
 have used what the next copies overwrite.
 
@@ -15,9 +18,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cora.errors import ScheduleError
-from cora.ir.expr import ONE, Const, Expr, Read, binary
+from cora.ir.expr import Const, Expr, Read, binary
 from cora.ir.simplify import simplify
 from cora.ir.stmt import (
+    PIPELINES,
     Alloc,
     AwaitCopies,
     Barrier,
@@ -25,6 +29,7 @@ from cora.ir.stmt import (
     Buffer,
     CopyAsync,
     For,
+    GroupCopies,
     If,
     Let,
     LoopKind,
@@ -39,21 +44,23 @@ from cora.ir.stmt import (
 )
 from cora.ir.visit import free_vars, substitute, transform, walk
 
+_STAGES: Mapping[LoopKind, int] = {kind: stages for stages, kind in PIPELINES.items()}
+
 
 def double_buffer(s: Stmt) -> Stmt:
     """`s` with every pipelined loop overlapped. Raises ScheduleError for a loop whose stages wait for one another."""
-    doubled: dict[Buffer, Buffer] = {}
+    larger: dict[Buffer, Buffer] = {}
     for loop in statements(s):
-        if isinstance(loop, For) and loop.kind is LoopKind.PIPELINE:
+        if isinstance(loop, For) and loop.kind in _STAGES:
             _, stage, _ = _parts(loop)
-            doubled.update((old, _twice(old)) for old in _filled(stage))
-    return _rewrite(s, doubled, None) if doubled else s
+            larger.update((old, _times(old, _STAGES[loop.kind])) for old in _filled(stage))
+    return _rewrite(s, larger, None) if larger else s
 
 
-def _twice(buffer: Buffer) -> Buffer:
+def _times(buffer: Buffer, stages: int) -> Buffer:
     """What takes the place of a shared buffer that a pipelined loop fills."""
     assert isinstance(buffer.size, Const)
-    return Buffer(buffer.name, buffer.dtype, Const(2 * int(buffer.size.value)), "shared")
+    return Buffer(buffer.name, buffer.dtype, Const(stages * int(buffer.size.value)), "shared")
 
 
 def _parts(loop: For) -> tuple[list[Let], Stmt, Stmt]:
@@ -88,51 +95,57 @@ def _filled(s: Stmt) -> list[Buffer]:
     return list(dict.fromkeys(buffer for buffer in stores if buffer.scope == "shared"))
 
 
-def _rewrite(s: Stmt, doubled: Mapping[Buffer, Buffer], half: Expr | None) -> Stmt:
-    """`s` with the doubled buffers in place of the old ones; half: which half is meant (None: the first)."""
+def _rewrite(s: Stmt, larger: Mapping[Buffer, Buffer], part: Expr | None) -> Stmt:
+    """`s` with larger buffers in place of the old ones; part: which part of them is meant (None: the first)."""
 
     def place(buffer: Buffer, offset: Expr) -> Expr:
-        if half is None:
+        if part is None:
             return offset
         assert isinstance(buffer.size, Const)
-        return simplify(offset + half * int(buffer.size.value))
+        return simplify(offset + part * int(buffer.size.value))
 
     def rule(e: Expr) -> Expr | None:
-        if isinstance(e, Read) and e.buffer in doubled:
-            return Read(doubled[e.buffer], place(e.buffer, transform(e.offset, rule)))
+        if isinstance(e, Read) and e.buffer in larger:
+            return Read(larger[e.buffer], place(e.buffer, transform(e.offset, rule)))
         return None
 
     def operand(o: Operand) -> Operand:
-        if o.buffer not in doubled:
+        if o.buffer not in larger:
             return o
-        return replace(o, buffer=doubled[o.buffer], offset=place(o.buffer, o.offset))
+        return replace(o, buffer=larger[o.buffer], offset=place(o.buffer, o.offset))
 
-    if isinstance(s, For) and s.kind is LoopKind.PIPELINE:
-        return _overlapped(s, doubled)
-    mapped = map_stmt(s, lambda inner: _rewrite(inner, doubled, half), lambda e: transform(e, rule))
+    if isinstance(s, For) and s.kind in _STAGES:
+        return _overlapped(s, larger)
+    mapped = map_stmt(s, lambda inner: _rewrite(inner, larger, part), lambda e: transform(e, rule))
     match mapped:
-        case Alloc(buffer=buffer, body=body) if buffer in doubled:
-            return Alloc(doubled[buffer], body)
-        case Store(buffer=buffer, offset=offset, value=value) if buffer in doubled:
-            return Store(doubled[buffer], place(buffer, offset), value)
+        case Alloc(buffer=buffer, body=body) if buffer in larger:
+            return Alloc(larger[buffer], body)
+        case Store(buffer=buffer, offset=offset, value=value) if buffer in larger:
+            return Store(larger[buffer], place(buffer, offset), value)
         case WarpProduct(a=a, b=b):
             return replace(mapped, a=operand(a), b=operand(b))
     return mapped
 
 
-def _overlapped(loop: For, doubled: Mapping[Buffer, Buffer]) -> Stmt:
+def _overlapped(loop: For, larger: Mapping[Buffer, Buffer]) -> Stmt:
     lets, stage, use = _parts(loop)
-    half = binary("mod", loop.var, Const(2))
-    stage = _asynchronous(_rewrite(_inside(lets, stage), doubled, half))
-    use = _inside(lets, _rewrite(use, doubled, half))
+    stages = _STAGES[loop.kind]
+    part = binary("mod", loop.var, Const(stages))
+    stage = _asynchronous(_rewrite(_inside(lets, stage), larger, part))
+    use = _inside(lets, _rewrite(use, larger, part))
+    group = [GroupCopies()] if stages > 2 else []
 
-    def at(iteration: Expr) -> Stmt:
-        return _substituted(stage, {loop.var: iteration})
+    def at(iteration: Expr) -> list[Stmt]:
+        """What is staged for an iteration, if there is one; always a group where groups are counted."""
+        iteration = simplify(iteration)
+        exists = binary("lt", iteration, loop.end)
+        return [If(exists, _substituted(stage, {loop.var: iteration})), *group]
 
-    following = simplify(loop.var + ONE)
-    body = block([AwaitCopies(), Barrier(), If(binary("lt", following, loop.end), at(following)), use])
-    first = If(binary("lt", loop.begin, loop.end), at(loop.begin))
-    return block([Barrier(), first, For(loop.var, loop.begin, loop.end, LoopKind.SERIAL, body)])
+    awaited = AwaitCopies(stages - 2 if stages > 2 else None)
+    ahead = at(loop.var + (stages - 1))
+    first = [stmt for early in range(stages - 1) for stmt in at(loop.begin + early)]
+    body = block([awaited, Barrier(), *ahead, use])
+    return block([Barrier(), *first, For(loop.var, loop.begin, loop.end, LoopKind.SERIAL, body)])
 
 
 def _inside(lets: list[Let], s: Stmt) -> Stmt:

@@ -12,7 +12,7 @@
     contracted   products that are added become fused multiply-adds                                contract
     hoisted      table reads move out of loops                                                     hoist
     lowered      guarded innermost loops are cut into a full part and a tail                     tails
-                 on a GPU: shared memory is filled one iteration ahead, where a step asks for it  double_buffer
+                 on a GPU: shared memory is filled iterations ahead, where a step asks for it  double_buffer
 
 Ordering restrictions: tables after loops, because the identities of the uninterpreted functions are applied to
 whole offsets; hoist after tables, because what moves is a read; tails after hoist, because a bound must not
@@ -149,7 +149,7 @@ class _Lowering:
         members = [nest.name for nest in self.nests if nest.name in group.nests]
         if name != members[-1]:
             return
-        parts = [self.in_registers(member, self.operator(member)) for member in members]
+        parts = [self.in_registers(member, self.part(member)) for member in members]
         if len(parts) == 1:
             self.parts.append(parts[0])
             return
@@ -176,35 +176,34 @@ class _Lowering:
             merge.loops([part.read for part in parts], read),
         )
 
-    def operator(self, name: str, outside: tuple[Expr, ...] = ()) -> _Part:
+    def part(self, root: str) -> _Part:
+        """The loops of an operator that is attached to none, and of those inside it."""
+        nest, made = self.state.nests[root], self.operator(root)
+        inside = [n for n in self.nests if not n.filled and self.state.runs_inside(n.name, root)]
+        attached = frozenset(leaf.var for n in inside for leaf in n.leaves)
+        workers = [Range(worker_of(leaf), WORKERS) for leaf in nest.scope if leaf.kind is LoopKind.PARALLEL]
+        ranges = (*workers, *context_of(nest).ranges)
+        return _Part(made, TableReader(self.tables, ranges, self.guards, root, attached).stmt(made))
+
+    def operator(self, name: str, outside: tuple[Expr, ...] = ()) -> Stmt:
         """The loops of an operator and, inside them, of those attached to it; `outside` holds around it."""
         nest = self.state.nests[name]
         operation = make_operation(nest, self.places, self.inside[nest.tensor], self.guards, outside)
         loops: dict[str, list[Stage]] = {}
-        read: dict[str, list[Stage]] = {}
         for attached in self.nests:
             consumer, loop = self.state.attached.get(attached.name, ("", ""))
             if consumer == name and not attached.filled:
                 check_attached(attached, nest)
                 known = {leaf.var for leaf in attached.around}
                 holds = tuple(c for c in (*operation.conditions, *nest.facts) if free_vars(c) <= known)
-                part = self.operator(attached.name, (*outside, *holds))
-                loops.setdefault(loop, []).append((attached, part.loops))
-                read.setdefault(loop, []).append((attached, part.read))
+                stage = self.operator(attached.name, (*outside, *holds))
+                loops.setdefault(loop, []).append((attached, stage))
         copies = [a for a in self.nests if a.filled and self.state.attached[a.name][0] == name]
         if len(copies) > 1:
             raise ScheduleError(f"fill_at_use: '{name}' can fill one copy; it has {len(copies)}")
         filled = [filled_operation(c, nest, self.places, self.guards, outside) for c in copies]
-        workers = [Range(worker_of(leaf), WORKERS) for leaf in nest.scope if leaf.kind is LoopKind.PARALLEL]
-        ranges = (*workers, *context_of(nest).ranges)
-        reader = TableReader(self.tables, ranges, self.guards, name)
-
-        def around(stages: Mapping[str, list[Stage]]) -> Stmt:
-            attached = {loop: with_barriers(inside, nest) for loop, inside in stages.items()}
-            return make_loops(operation, self.places, self.buffers, self.guards, attached, *filled)
-
-        made = around(loops)
-        return _Part(made, reader.stmt(around(read) if read else made))
+        attached_to = {loop: with_barriers(stages, nest) for loop, stages in loops.items()}
+        return make_loops(operation, self.places, self.buffers, self.guards, attached_to, *filled)
 
     def in_registers(self, root: str, part: _Part) -> _Part:
         """What is local is allocated where it is used; on a GPU all single elements that are attached are."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from cora.ir.bounds import multiple_of
 from cora.ir.dtypes import INDEX
-from cora.ir.expr import TRUE, ZERO, Call, Expr, Read, binary, cast, conjunction, select
+from cora.ir.expr import TRUE, ZERO, Call, Expr, Read, Var, binary, cast, conjunction, select
 from cora.ir.simplify import Simplifier
-from cora.ir.stmt import Buffer, Stmt, map_stmt
+from cora.ir.stmt import Buffer, For, Stmt, map_stmt
 from cora.ir.ufun import Scan, UFun
 from cora.ir.visit import children, free_vars, rebuild, substitute
 from cora.lower.guards import Guards
@@ -33,11 +33,21 @@ class Tables:
 class TableReader:
     """Rewrites the calls in one loop nest, whose variables have the given ranges.
 
+    attached: the variables of nests inside it, each of which ranges over the loop that it is met in.
+
     A read relies on no condition, and on no loop but those of its own variables, so that it may be hoisted.
     """
 
-    def __init__(self, tables: Tables, ranges: tuple[Range, ...], guards: Guards, operator: str) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        ranges: tuple[Range, ...],
+        guards: Guards,
+        operator: str,
+        attached: frozenset[Var] = frozenset(),
+    ) -> None:
         self.tables = tables
+        self.attached = attached
         self.ranges = ranges
         self.simplifier = Simplifier({r.var: r.end for r in ranges})
         self.guards = guards
@@ -46,6 +56,11 @@ class TableReader:
 
     def stmt(self, s: Stmt) -> Stmt:
         """`s` with every call replaced."""
+        match s:
+            case For(var=var, begin=begin, end=end, kind=kind, body=body) if var in self.attached:
+                ranges = (*(r for r in self.ranges if r.var != var), Range(var, end))
+                inside = TableReader(self.tables, ranges, self.guards, self.operator, self.attached)
+                return For(var, self.expr(begin), self.expr(end), kind, inside.stmt(body))
         return map_stmt(s, self.stmt, self.expr)
 
     def expr(self, e: Expr) -> Expr:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cora.errors import ScheduleError
+from cora.ir import dtypes
 from cora.ir.expr import ONE, ZERO, Binary, Const, Expr, Read, Reduce, Var, binary
 from cora.ir.poly import polynomial
 from cora.ir.simplify import simplify
@@ -12,11 +13,11 @@ from cora.ir.stmt import Buffer, LoopKind, Operand, WarpProduct
 from cora.ir.visit import free_vars, substitute
 from cora.schedule.nest import LoopNest
 
-_TYPES = ("float16", "bfloat16")
+_HALVES = ("float16", "bfloat16")
 #: How many of the innermost loops a product of a warp stands for.
 INNERMOST = 5
-#: Elements of 16 bits whose address the hardware takes at once.
-_GROUP = 8
+#: Bytes whose address the hardware takes at once.
+_GROUP_BYTES = 16
 
 
 def warp_product(
@@ -50,6 +51,8 @@ def warp_product(
     column = binary("mod", lane, Const(4)) * 2 + twin + columns * 8
     at_row: dict[Expr, Expr] = {rows: ZERO, pair: ZERO, lane: Const(4)}
     at_column: dict[Expr, Expr] = {columns: ZERO, twin: ONE, lane: ZERO}
+    for read in (first, second):
+        _check_type(where, read.buffer, tf32=nest.tf32)
     a = _operand(where, first, inner, (row, at_row), (k, {k: ONE}))
     b = _operand(where, second, inner, (k, {k: ONE}), (column, at_column))
     if first.buffer.dtype != second.buffer.dtype:
@@ -61,14 +64,26 @@ def warp_product(
             f"{where}: the elements of '{a.buffer.name}' along the reduction must be adjacent, and those of "
             f"'{b.buffer.name}' along it or along the columns; reorder_dims"
         )
+    group = _GROUP_BYTES // dtypes.itemsize(a.buffer.dtype)
     for operand, stride in ((a, a.row), (b, b.column if b.row == ONE else b.row)):
         for value in (operand.offset, stride):
-            if any(factor % _GROUP for _, factor in polynomial(value)):
+            if any(factor % group for _, factor in polynomial(value)):
                 raise ScheduleError(
-                    f"{where}: rows of '{operand.buffer.name}' must begin at multiples of {_GROUP} elements; pad_dim"
+                    f"{where}: rows of '{operand.buffer.name}' must begin at multiples of {group} elements; pad_dim"
                 )
     extents = [int(str(leaf.extent)) for leaf in tile[:2]]
     return WarpProduct(extents[0], extents[1], out, slot, a, b)
+
+
+def _check_type(where: str, buffer: Buffer, *, tf32: bool) -> None:
+    if buffer.scope == "shared" and (buffer.dtype == "float32" if tf32 else buffer.dtype in _HALVES):
+        return
+    types = "float32, with tf32," if tf32 else "float16 or bfloat16"
+    hint = "; tf32=True rounds float32 to 11 bits" if buffer.dtype == "float32" and not tf32 else ""
+    raise ScheduleError(
+        f"{where}: operands must be {types} in shared memory (cache_read); '{buffer.name}' is {buffer.dtype}, "
+        f"{buffer.scope}{hint}"
+    )
 
 
 def _operand(
@@ -80,11 +95,6 @@ def _operand(
 ) -> Operand:
     """A matrix operand; row, column: its indices over the loops of the tile, and a point at which that index is 1."""
     buffer = read.buffer
-    if buffer.scope != "shared" or buffer.dtype not in _TYPES:
-        raise ScheduleError(
-            f"{where}: operands must be float16 or bfloat16 in shared memory (cache_read); '{buffer.name}' is "
-            f"{buffer.dtype}, {buffer.scope}"
-        )
     origin: dict[Expr, Expr] = dict.fromkeys(inner, ZERO)
     base = simplify(substitute(read.offset, origin))
     along_row, along_column = (

@@ -10,6 +10,7 @@ from cora.errors import ScheduleError
 from cora.ir.bounds import bounds
 from cora.ir.expr import ONE, ZERO, Const, Expr, Read, ReduceOp
 from cora.ir.stmt import (
+    PIPELINES,
     THREAD_AXES,
     Alloc,
     Barrier,
@@ -46,7 +47,7 @@ def check_device(nests: Sequence[LoopNest], gpu: bool) -> None:
                     f"build: loop '{bound[0].name}' of '{nest.tensor.name}' is bound to {bound[0].kind.value}, which "
                     "is for target 'cuda'; this is a CPU"
                 )
-            ahead = [leaf.name for leaf in nest.leaves if leaf.kind is LoopKind.PIPELINE]
+            ahead = [leaf.name for leaf in nest.leaves if leaf.kind in PIPELINES.values()]
             if ahead:
                 raise ScheduleError(
                     f"build: loop '{ahead[0]}' of '{nest.tensor.name}' is pipelined, which is for target 'cuda'; this "
@@ -181,7 +182,7 @@ def with_barriers(stages: Sequence[Stage], consumer: LoopNest) -> Stmt:
         if (
             shared
             and not done
-            and any(leaf.kind in (LoopKind.SERIAL, LoopKind.PIPELINE) for leaf in nest.around)
+            and any(leaf.kind in (LoopKind.SERIAL, *PIPELINES.values()) for leaf in nest.around)
         ):
             done.append(Barrier())
         if pending & {access.tensor.name for access in accesses_of(nest.tensor)}:

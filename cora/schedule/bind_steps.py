@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cora.errors import ScheduleError
-from cora.ir.stmt import LoopKind
+from cora.ir.stmt import PIPELINES
 from cora.schedule.legality import check_kinds, serial_place
 from cora.schedule.nest import LoopNest, State
 from cora.schedule.steps import Bind, Pipeline
@@ -34,6 +34,8 @@ def bind(step: Bind, nest: LoopNest) -> LoopNest:
 
 def pipeline(step: Pipeline, state: State) -> State:
     """Mark a loop; whether its iterations can overlap is checked when it is lowered."""
+    if step.stages not in PIPELINES:
+        raise ScheduleError(f"pipeline: stages: expected 2, 3 or 4; got {step.stages}")
     nest = state.nest(step.op, "pipeline")
     place = serial_place(nest, step.loop, "pipeline")
     staged = [name for name, at in state.attached.items() if at == (nest.name, step.loop)]
@@ -42,4 +44,4 @@ def pipeline(step: Pipeline, state: State) -> State:
             f"pipeline: nothing is staged in scratch memory at loop '{step.loop}' of '{nest.tensor.name}'; cache_read "
             "first"
         )
-    return state.with_nest(nest.with_leaf(place, replace(nest.leaves[place], kind=LoopKind.PIPELINE)))
+    return state.with_nest(nest.with_leaf(place, replace(nest.leaves[place], kind=PIPELINES[step.stages])))

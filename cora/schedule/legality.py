@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cora.errors import ScheduleError
-from cora.ir.stmt import LoopKind
+from cora.ir.stmt import PIPELINES, LoopKind
 from cora.schedule.nest import LoopNest
 from cora.schedule.threads import check_bound
 
@@ -17,7 +17,7 @@ def serial_place(nest: LoopNest, name: str, step: str) -> int:
         )
     if nest.leaves[place].kind is not LoopKind.SERIAL:
         done = {LoopKind.PARALLEL: "parallel", LoopKind.VECTOR: "vectorized", LoopKind.UNROLL: "unrolled"}
-        done[LoopKind.PIPELINE] = "pipelined"
+        done.update(dict.fromkeys(PIPELINES.values(), "pipelined"))
         found = nest.leaves[place].kind
         kind = done.get(found, f"bound to {found.value}")
         raise ScheduleError(f"{step}: loop '{name}' of '{nest.tensor.name}' is {kind} already")

@@ -106,7 +106,7 @@ class LoopNest:
     padding: the multiple to which the loop over a root dim is padded.
     tile: how many of the innermost loops a micro-kernel runs (0: none). routine: which one, if it is none of ours.
     by_warp: whether the tensor cores run the five innermost loops: blocks of rows and columns of a warp, 16 steps of
-    the reduction, and a thread's own 2 x 2 elements of a block.
+    the reduction, and a thread's own 2 x 2 elements of a block. tf32: whether they round float32 operands.
     piece: the name of this piece of the operator, if the operator is split. accumulates: whether it combines its
     result with what an earlier piece stored.
     around: the loops of the consumer inside which an attached operator runs, outermost first.
@@ -126,6 +126,7 @@ class LoopNest:
     around: tuple[Leaf, ...] = ()
     tile: int = 0
     by_warp: bool = False
+    tf32: bool = False
     routine: Routine | None = None
     piece: str = ""
     accumulates: bool = False

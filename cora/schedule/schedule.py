@@ -257,13 +257,15 @@ class Schedule:
         """Run a loop on the blocks of a GPU's grid or the threads of a block. See steps.Bind."""
         return self.then(Bind(_tensor(op), _loop(loop), axis))
 
-    def tensor_core(self, op: TensorRef, row: LoopRef, column: LoopRef, over: LoopRef) -> Schedule:
+    def tensor_core(
+        self, op: TensorRef, row: LoopRef, column: LoopRef, over: LoopRef, *, tf32: bool = False
+    ) -> Schedule:
         """Compute the three innermost loops by the tensor cores of a GPU, a warp together. See steps.TensorCore."""
-        return self.then(TensorCore(_tensor(op), _loop(row), _loop(column), _loop(over)))
+        return self.then(TensorCore(_tensor(op), _loop(row), _loop(column), _loop(over), bool(tf32)))
 
-    def pipeline(self, op: TensorRef, loop: LoopRef) -> Schedule:
-        """Stage in shared memory what the next iteration of a loop reads while one runs. See steps.Pipeline."""
-        return self.then(Pipeline(_tensor(op), _loop(loop)))
+    def pipeline(self, op: TensorRef, loop: LoopRef, stages: int = 2) -> Schedule:
+        """Stage in shared memory what the next iterations of a loop read while one runs. See steps.Pipeline."""
+        return self.then(Pipeline(_tensor(op), _loop(loop), _int(stages, "pipeline: stages")))
 
     def rfactor(
         self,

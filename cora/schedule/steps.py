@@ -513,12 +513,13 @@ class Pipeline:
     before: for k: barrier; copy(k); barrier; use(k)
     after:  copy(0);  for k: wait for the copy; barrier; begin copy(k + 1); use(k)
 
-    The staged memory is there twice. Plain copies are asynchronous; what is computed there is computed one iteration
-    early. For GPUs; other loops of the iteration must not wait for one another.
+    The staged memory is there `stages` times, 2 to 4, and copies begin stages - 1 iterations early. Plain copies are
+    asynchronous. For GPUs; other loops of the iteration must not wait for one another.
     """
 
     op: str
     loop: str
+    stages: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -529,14 +530,15 @@ class TensorCore:
     after:  for lane (threadIdx.x): for over in steps of 16: a product by all 32 lanes
 
     Their extents are constants, multiples of 16, 8 and 16. A and B are float16, or both bfloat16, in shared memory
-    (cache_read); the sum is in float32. Every iteration of `over` must exist. Two elements in a row belong to one lane:
-    a loop over them is vectorized.
+    (cache_read); with tf32, both are float32, each element rounded to 11 bits as it is read. The sum is in float32.
+    Every iteration of `over` must exist. Two elements in a row belong to one lane: a loop over them is vectorized.
     """
 
     op: str
     row: str
     column: str
     over: str
+    tf32: bool = False
 
 
 TAILS: tuple[str, ...] = get_args(Tail)

@@ -46,4 +46,4 @@ def tensor_core(step: TensorCore, nest: LoopNest) -> LoopNest:
     nest = fuse(Fuse(op, (quads, f"{column}_q"), lane), nest)
     kinds = {lane: LoopKind.THREAD_X, f"{column}_p": LoopKind.VECTOR}
     leaves = tuple(replace(leaf, kind=kinds.get(leaf.name, leaf.kind)) for leaf in nest.leaves)
-    return check_kinds(replace(nest, leaves=leaves, by_warp=True), "tensor_core")
+    return check_kinds(replace(nest, leaves=leaves, by_warp=True, tf32=step.tf32), "tensor_core")

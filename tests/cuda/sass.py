@@ -9,6 +9,7 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
+_KERNEL = re.compile(r"\s*\.section\s+\.text\.(\w+)")
 _LABEL = re.compile(r"\s*(\.L_x_\d+):")
 _INSTRUCTION = re.compile(r"\s*(?:/\*[0-9a-f]+\*/)?\s+(?:\{\s*)?(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)\s?(.*?);")
 
@@ -24,14 +25,24 @@ def disassembler() -> str | None:
     return found
 
 
-def inner_loops(cubin: bytes, tool: str, folder: Path) -> list[Counter[str]]:
-    """The instructions of each loop that contains no other, widths told apart: `LDG.128`."""
+def inner_loops(cubin: bytes, tool: str, folder: Path) -> dict[str, list[Counter[str]]]:
+    """Of each kernel, the instructions of each loop that contains no other, widths told apart: `LDG.128`."""
     path = folder / "code.cubin"
     path.write_bytes(cubin)
     text = subprocess.run([tool, "-c", str(path)], check=True, capture_output=True, text=True).stdout
+    kernels: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in text.splitlines():
+        if found := _KERNEL.match(line):
+            lines = kernels.setdefault(found[1], [])
+        lines.append(line)
+    return {name: _inner_loops(lines) for name, lines in kernels.items()}
+
+
+def _inner_loops(lines: list[str]) -> list[Counter[str]]:
     places: dict[str, int] = {}
     code: list[tuple[str, str]] = []
-    for line in text.splitlines():
+    for line in lines:
         if label := _LABEL.match(line):
             places[label[1]] = len(code)
         elif found := _INSTRUCTION.match(line):

@@ -14,7 +14,7 @@ from cora.kernels.gemm import Storage
 from cora.kernels.triangular import Triangle
 from cora.runtime.cuda.kernel import CudaKernel
 from tests.cuda.built import Built
-from tests.operators.harness import Batch, Case, check, work_of
+from tests.operators.harness import TF32_ULPS, Batch, Case, check, work_of
 
 _TOKENS = tuple(Batch({"lens": n}, {"batch_size": len(n)}) for n in ((), (0,), (0, 3, 130), (1, 128)))
 _SIZES = (
@@ -51,6 +51,13 @@ USES: tuple[tuple[str, str, dict[str, Any], dict[str, Any], tuple[Batch, ...]], 
             _TOKENS,
         )
         for dtype in ("float16", "bfloat16")
+    ),
+    (
+        "linear_tf32",
+        "linear",
+        {"features_in": 48, "features_out": 128, "bias": True},
+        {"variant": "tensor_cores", "tf32": True},
+        _TOKENS,
     ),
     ("trmm", "trmm", {"storage": "packed", "alpha": True}, {}, _DENSE),
     (
@@ -95,8 +102,14 @@ def test_recipe(
 ) -> None:
     made = RECIPES[recipe].schedule(RECIPES[recipe].define(**definition), target="cuda", **choices)
     undefined = made.state.undefined_padding
+    ulps = TF32_ULPS if choices.get("tf32") else 8
     case = Case(
-        f"recipe_{name}", made.outputs, batches, {"cuda": lambda _: made}, ulps=8, undefined_padding=undefined
+        f"recipe_{name}",
+        made.outputs,
+        batches,
+        {"cuda": lambda _: made},
+        ulps=ulps,
+        undefined_padding=undefined,
     )
     kernel = built.get(case, "cuda")
     assert isinstance(kernel, CudaKernel)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cora
 from tests.cuda.built import Built
 from tests.cuda.test_emulator import caught, mutant
-from tests.operators.harness import Batch, Case, check, work_of
+from tests.operators.harness import TF32_ULPS, Array, Batch, Case, check, work_of
 
 batch = cora.Dim("batch", cora.size("M"))
 pos = cora.Dim("pos", cora.lengths("lens", batch)[batch])
@@ -26,13 +27,15 @@ def product(columns: int, depth: int, *, turned: bool, dtype: str = "float16") -
     return cora.compute("C", [batch, pos, n], cora.sum(value, over=k) * 2)
 
 
-def tiled(C: cora.Tensor, rows: int, columns: int, depth: int, pad: int = 8) -> cora.Schedule:
+def tiled(
+    C: cora.Tensor, rows: int, columns: int, depth: int, pad: int = 8, *, tf32: bool = False
+) -> cora.Schedule:
     """A tile of two warps side by side, `rows` x `columns` each."""
     s = cora.schedule(C).fuse(C, batch, pos, name="token").split(C, "token", rows, names=("it", "row"))
     s = s.split(C, "n", 2 * columns, names=("jt", "two")).split(C, "two", columns, names=("warp", "column"))
     s = s.split(C, "k", depth, names=("ko", "ki")).reorder(C, "it", "jt", "ko", "warp", "row", "column", "ki")
     s = s.cache_read(C, "X", "ko", name="Xs").cache_read(C, "W", "ko", name="Ws")
-    s = s.tensor_core(C, "row", "column", "ki")
+    s = s.tensor_core(C, "row", "column", "ki", tf32=tf32)
     for stage in ("Xs", "Ws"):
         inner = s.nest(stage).leaves[-1].name
         s = s.pad_dim(stage, inner, pad) if pad > 1 else s
@@ -43,28 +46,86 @@ def tiled(C: cora.Tensor, rows: int, columns: int, depth: int, pad: int = 8) -> 
 
 
 @pytest.mark.parametrize(
-    ("columns", "shape", "turned", "dtype", "ahead"),
+    ("columns", "shape", "turned", "dtype", "stages"),
     [
-        (48, (32, 24, 16), False, "float16", False),
-        (32, (16, 8, 32), False, "bfloat16", True),
-        (48, (16, 24, 32), True, "float16", True),
-        (16, (32, 8, 16), True, "bfloat16", False),
+        (48, (32, 24, 16), False, "float16", 1),
+        (32, (16, 8, 32), False, "bfloat16", 2),
+        (48, (16, 24, 32), True, "float16", 2),
+        (16, (32, 8, 16), True, "bfloat16", 1),
+        (16, (16, 8, 16), False, "float16", 3),
+        (16, (16, 8, 32), True, "float16", 4),
     ],
 )
 def test_products(
-    columns: int, shape: tuple[int, int, int], turned: bool, dtype: str, ahead: bool, built: Built, order: int
+    columns: int, shape: tuple[int, int, int], turned: bool, dtype: str, stages: int, built: Built, order: int
 ) -> None:
     C = product(columns, 64, turned=turned, dtype=dtype)
 
     def schedule(_: cora.Schedule) -> cora.Schedule:
         s = tiled(C, *shape)
-        return s.pipeline(C, "ko") if ahead else s
+        return s.pipeline(C, "ko", stages) if stages > 1 else s
 
-    case = Case(f"tensor_core_{columns}_{turned}_{dtype}", (C,), BATCHES, {"warps": schedule}, ulps=8)
+    case = Case(
+        f"tensor_core_{columns}_{turned}_{dtype}_{stages}", (C,), BATCHES, {"warps": schedule}, ulps=8
+    )
     kernel = built.get(case, "warps")
     assert re.search(r"cora_mma_b?f16\(\(", kernel.source())
     for number in range(len(case.batches)):
         check(case, kernel, work_of(case, number))
+
+
+@pytest.mark.parametrize(
+    ("columns", "shape", "turned", "stages"),
+    [
+        (48, (32, 24, 16), False, 1),
+        (32, (16, 8, 32), False, 2),
+        (48, (16, 24, 32), True, 3),
+        (16, (32, 8, 16), True, 4),
+    ],
+)
+@pytest.mark.parametrize("exact", [True, False])
+def test_products_in_tf32(
+    columns: int,
+    shape: tuple[int, int, int],
+    turned: bool,
+    stages: int,
+    exact: bool,
+    built: Built,
+    order: int,
+) -> None:
+    """exact: operands have 11 bits, so that they lose nothing."""
+    C = product(columns, 64, turned=turned, dtype="float32")
+
+    def schedule(_: cora.Schedule) -> cora.Schedule:
+        s = tiled(C, *shape, tf32=True)
+        return s.pipeline(C, "ko", stages) if stages > 1 else s
+
+    fills = {"X": short, "W": short} if exact else {}
+    case = Case(
+        f"tf32_{columns}_{turned}", (C,), BATCHES, {"warps": schedule}, fills, ulps=8 if exact else TF32_ULPS
+    )
+    kernel = built.get(case, "warps")
+    for number in range(len(case.batches)):
+        check(case, kernel, work_of(case, number))
+
+
+def short(rng: np.random.Generator, batch: Batch, indices: Array) -> Array:
+    """Numbers of 11 bits."""
+    return rng.integers(-1024, 1025, len(indices)).astype(np.float32) / 64
+
+
+def test_tf32_rounds_to_nearest(built: Built) -> None:
+    """Numbers are 1 + n / 2^13, of which bits behind the tenth are rounded, ties away from 0."""
+    C = product(32, 64, turned=False, dtype="float32")
+    case = Case("tf32_rounds", (C,), BATCHES, {"warps": lambda _: tiled(C, 16, 16, 16, tf32=True)})
+    kernel = built.get(case, "warps")
+    lens = [1, 31, 32, 33]
+    for eighths, rounded in ((0, 0), (3, 0), (4, 8), (5, 8), (12, 16)):
+        x = np.full((sum(lens), 64), 1 + eighths / 2**13, np.float32)
+        rows = cora.RaggedArray.empty(case.inputs[0], {"lens": lens}, {"M": len(lens)})
+        rows.values[:] = x.ravel()
+        result = kernel(rows, np.ones((64, 32), np.float32))
+        assert (result.packed() == 128 * (1 + rounded / 2**13)).all()
 
 
 @pytest.mark.parametrize(
@@ -105,7 +166,17 @@ def test_what_is_refused() -> None:
         ),
         (lambda: build(tiled(C, 32, 24, 16, pad=20)), "rows of 'Xs' must begin at multiples of 8 elements"),
         (lambda: build(tiled(product(48, 40, turned=False), 32, 24, 16)), "every step of the sum must exist"),
-        (lambda: build(tiled(product(48, 64, turned=False, dtype="float32"), 32, 24, 16)), "'Xs' is float32"),
+        (
+            lambda: build(tiled(product(48, 64, turned=False, dtype="float32"), 32, 24, 16)),
+            "'Xs' is float32, shared; tf32=True rounds float32 to 11 bits",
+        ),
+        (lambda: build(tiled(C, 32, 24, 16, tf32=True)), "must be float32, with tf32, in shared memory"),
+        (
+            lambda: build(
+                tiled(product(48, 64, turned=False, dtype="float32"), 32, 24, 16, pad=18, tf32=True)
+            ),
+            "rows of 'Xs' must begin at multiples of 4 elements",
+        ),
         (lambda: cora.build(tiled(C, 32, 24, 16)), "which is for target 'cuda'"),
     ):
         with pytest.raises(cora.ScheduleError, match=reason):

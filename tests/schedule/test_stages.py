@@ -170,6 +170,29 @@ def test_what_runs_around_a_stage_is_known_two_levels_down() -> None:
         cora.build(s, settings=SETTINGS)
 
 
+def test_a_stage_knows_what_holds_in_each_part_of_a_loop() -> None:
+    w = cora.compute("w", [batch, h], cora.sum(A[batch, i] * h, over=i))
+    s = cora.schedule(w).split(w, i, 8, names=("io", "ii")).reorder(w, "io", h, "ii").peel(w, "io", last=1)
+    s = s.cache_read(w, A, "io", name="copied")
+    lowered = check(s, A).ir("lowered")
+    full, last = lowered[lowered.index("for io") :].split("for io")[1:]
+    assert "for i_copied in 0..8:" in full
+    assert "for i_copied in 0..lens_1 - io * 8:" in last
+
+
+def test_tables_are_read_in_the_range_of_the_loop_around_them() -> None:
+    """A loop of a stage may be named like one of its consumer, which is shorter."""
+    many = cora.Dim("many", 60)
+    own = cora.lengths("own", many)
+    at, eight = cora.Dim("at", own[many]), cora.Dim("eight", 8)
+    Z = cora.placeholder("Z", [many, at])
+    total = cora.compute("total", [many], cora.sum(Z[many, at], over=at))
+    out = cora.compute("out", [eight, many], total[many] * eight)
+    s = cora.schedule(out).split(out, eight, 4, names=("q", "j")).compute_at(total, out, "q")
+    kernel = cora.build(s.split(total, many, 16, names=("p", "j")), settings=SETTINGS)
+    assert "where(p * 16 + j < 60, int64(own[p * 16 + j]), 0)" in kernel.ir("lowered")
+
+
 def test_a_loop_with_a_stage_that_has_loops_cannot_run_in_lanes() -> None:
     s = cora.schedule(T).split(T, batch, 16).compute_at(S, T, "batch_i")
     with pytest.raises(cora.ScheduleError, match="'S' has loops of its own"):

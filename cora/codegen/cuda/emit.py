@@ -6,6 +6,7 @@ has them, truncated division. A vector loop becomes an unrolled loop.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -13,12 +14,13 @@ import tvm
 from tvm import tirx as T  # noqa: N812
 from tvm.ir import PointerType, PrimType
 
+from cora.codegen.cuda.copies import as_copies, emit_copies
 from cora.codegen.cuda.expr import Context, Value, bound, evaluate, find, memory_dtype, store
 from cora.codegen.cuda.launches import AXIS_VARS, Launch
 from cora.codegen.cuda.reduce import emit_thread_reduce
 from cora.codegen.cuda.scope import CudaScope
 from cora.codegen.cuda.tensor_core import emit_warp_product
-from cora.codegen.cuda.vector import LEAST_COPY, VectorCopy, VectorLoop, WideCopy, as_vectors, as_wide_copy
+from cora.codegen.cuda.vector import VectorCopy, VectorLoop, as_vectors
 from cora.codegen.nodes import Tir, TirBuffer, TirStmt, const, int_value
 from cora.codegen.scope import Names
 from cora.errors import InternalError
@@ -34,6 +36,7 @@ from cora.ir.stmt import (
     Buffer,
     CopyAsync,
     For,
+    GroupCopies,
     If,
     Let,
     LoopKind,
@@ -116,6 +119,10 @@ def _in_axes(body: TirStmt, launch: Launch, axes: dict[LoopKind, Tir]) -> TirStm
 
 
 def _stmt(c: Context, s: Stmt, launch: Launch, axes: dict[LoopKind, Tir]) -> None:
+    copies = as_copies(s, c.definitions)
+    if copies is not None and copies.hardware:
+        emit_copies(c, copies, _in_loop)
+        return
     match s:
         case Block(stmts=stmts):
             for inner in stmts:
@@ -145,19 +152,22 @@ def _stmt(c: Context, s: Stmt, launch: Launch, axes: dict[LoopKind, Tir]) -> Non
             c.scope.add(block.scope.stmt())
         case For():
             vectors = as_vectors(s, c.definitions)
-            copy = as_wide_copy(s, c.definitions)
             if vectors is not None:
                 _vectors(c, s, vectors, launch, axes)
-            elif copy is not None:
-                _wide_copy(c, copy)
             else:
                 _loop(c, s, launch, axes)
         case CopyAsync(buffer=buffer, offset=offset, source=source):
-            _copy_async(c, (buffer, offset), (source.buffer, source.offset), 1)
+            # too narrow for the hardware: at once
+            value = T.BufferLoad(find(c, source.buffer), [evaluate(c, source.offset).tir])
+            c.scope.add(T.BufferStore(find(c, buffer), value, [evaluate(c, offset).tir]))
         case WarpProduct():
             emit_warp_product(c, s, axes[LoopKind.THREAD_X])
-        case AwaitCopies():
+        case AwaitCopies(groups=None):
             c.scope.add(T.Evaluate(T.call_extern("int32", "cora_await_copies")))
+        case AwaitCopies(groups=groups):
+            c.scope.add(T.Evaluate(T.call_extern("int32", f"cora_await_copies_but<{groups}>")))
+        case GroupCopies():
+            c.scope.add(T.Evaluate(T.call_extern("int32", "cora_group_copies")))
         case Barrier():
             c.scope.add(T.Evaluate(T.op.tvm_storage_sync("shared")))
         case ThreadReduce(buffer=buffer):
@@ -169,6 +179,11 @@ def _stmt(c: Context, s: Stmt, launch: Launch, axes: dict[LoopKind, Tir]) -> Non
 
 
 def _loop(c: Context, s: For, launch: Launch, axes: dict[LoopKind, Tir]) -> None:
+    _in_loop(c, s, lambda inner: _stmt(inner, s.body, launch, axes))
+
+
+def _in_loop(c: Context, s: For, body: Callable[[Context], None]) -> None:
+    """The loop `s` around what `body` appends."""
     if s.kind not in (LoopKind.SERIAL, LoopKind.VECTOR, LoopKind.UNROLL):
         raise InternalError(f"loop '{s.var.name}' of kind {s.kind.value} in a kernel for a GPU")
     begin, end = evaluate(c, s.begin), evaluate(c, s.end)
@@ -183,7 +198,7 @@ def _loop(c: Context, s: For, launch: Launch, axes: dict[LoopKind, Tir]) -> None
         # TVM prints the end of a loop into its condition, where it would be evaluated in every iteration
         extent = c.scope.bind(last if p == 0 else T.Sub(last, first), f"{s.var.name}_count")
     inner = c.child()
-    _stmt(inner.with_value(s.var, Value(var, wide, nonneg=begin.nonneg)), s.body, launch, axes)
+    body(inner.with_value(s.var, Value(var, wide, nonneg=begin.nonneg)))
     kind = T.ForKind.UNROLLED if constant and _unrolled(s) else T.ForKind.SERIAL
     c.scope.add(T.For(var, first, extent, kind, inner.scope.stmt()))
 
@@ -212,35 +227,6 @@ def _vectors(c: Context, s: For, vectors: VectorLoop, launch: Launch, axes: dict
     _loop(single, s, launch, axes)
     test = evaluate(c, vectors.whole).tir
     c.scope.add(T.IfThenElse(test, inner.scope.stmt(), single.scope.stmt()))
-
-
-def _wide_copy(c: Context, copy: WideCopy) -> None:
-    """A copy of all lanes, or of the first ones, at once where its condition holds."""
-    inner = c.child()
-    _copy_async(inner, copy.to, copy.source, copy.lanes, copy.count)
-    if copy.condition == TRUE:
-        c.scope.add(inner.scope.stmt())
-    else:
-        c.scope.add(T.IfThenElse(evaluate(c, copy.condition).tir, inner.scope.stmt(), None))
-
-
-def _copy_async(
-    c: Context, to: tuple[Buffer, Expr], source: tuple[Buffer, Expr], lanes: int, count: Expr | None = None
-) -> None:
-    def address(buffer: Buffer, offset: Expr) -> Tir:
-        return T.address_of(T.BufferLoad(find(c, buffer), [evaluate(c, offset).tir]))
-
-    itemsize = dtypes.itemsize(to[0].dtype)
-    size = lanes * itemsize
-    if size < LEAST_COPY:  # not by the hardware: at once
-        value = T.BufferLoad(find(c, source[0]), [evaluate(c, source[1]).tir])
-        c.scope.add(T.BufferStore(find(c, to[0]), value, [evaluate(c, to[1]).tir]))
-        return
-    arguments = [address(*to), address(*source)]
-    if count is not None:
-        arguments.append(T.Cast("int32", evaluate(c, count * itemsize).tir))
-    name = f"cora_copy_async_{size}" if count is None else "cora_copy_part_16"
-    c.scope.add(T.Evaluate(T.call_extern("int32", name, *arguments)))
 
 
 def _lanes_at(c: Context, copy: VectorCopy, lanes: int) -> Tir:

@@ -62,19 +62,25 @@ CORA_DEVICE unsigned short cora_to_bfloat16(float x) {
 
 // copies to shared memory that go on by themselves, until the thread waits for all of its own
 CORA_DEVICE unsigned cora_shared(void* p) { return (unsigned)__cvta_generic_to_shared(p); }
-CORA_DEVICE void cora_copy_async_4(void* to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(cora_shared(to)), "l"(from) : "memory");
-}
-CORA_DEVICE void cora_copy_async_8(void* to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" :: "r"(cora_shared(to)), "l"(from) : "memory");
-}
-CORA_DEVICE void cora_copy_async_16(void* to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(cora_shared(to)), "l"(from) : "memory");
-}
+CORA_DEVICE long long cora_address(const void* p) { return (long long)p; }
+#define CORA_COPY(level, width)                                                                                      \
+  CORA_DEVICE void cora_copy_async_##width(unsigned to, long long from) {                                            \
+    asm volatile("cp.async." level ".shared.global [%0], [%1], " #width ";" :: "r"(to), "l"(from) : "memory");       \
+  }                                                                                                                  \
+  CORA_DEVICE void cora_copy_async_##width(unsigned to, long long from, int yes) {                                   \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %2, 0; @p cp.async." level ".shared.global [%0], [%1], " #width ";}" \
+                 :: "r"(to), "l"(from), "r"(yes) : "memory");                                                        \
+  }
+CORA_COPY("ca", 4)
+CORA_COPY("ca", 8)
+CORA_COPY("cg", 16)
 // the same of the first bytes; the others become 0
-CORA_DEVICE void cora_copy_part_16(void* to, const void* from, int bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-               :: "r"(cora_shared(to)), "l"(from), "r"(bytes) : "memory");
+CORA_DEVICE void cora_copy_part_16(unsigned to, long long from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory");
+}
+CORA_DEVICE void cora_copy_part_16(unsigned to, long long from, int bytes, int yes) {
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %3, 0; @p cp.async.cg.shared.global [%0], [%1], 16, %2;}"
+               :: "r"(to), "l"(from), "r"(bytes), "r"(yes) : "memory");
 }
 // four 8 x 8 matrices of 16-bit elements for a warp, lane l gives the address of row l % 8 of matrix l / 8
 CORA_DEVICE void cora_ldmatrix(unsigned* to, unsigned row) {
@@ -95,7 +101,27 @@ CORA_DEVICE void cora_ldmatrix_trans(unsigned* to, unsigned row) {
   }
 CORA_MMA(f16, "f16")
 CORA_MMA(bf16, "bf16")
+// float32 as the tensor cores read it: 8 bits of exponent, 10 bits behind the point, to nearest
+CORA_DEVICE unsigned cora_to_tf32(float x) {
+  unsigned r;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
+  return r;
+}
+CORA_DEVICE void cora_round_to_tf32(unsigned* x) {
+  for (int i = 0; i < 4; i++) x[i] = cora_to_tf32(__uint_as_float(x[i]));
+}
+// the same as the others of 8 steps
+CORA_DEVICE void cora_mma_tf32(float* c, const unsigned* a, const unsigned* b) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+               "{%0, %1, %2, %3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
 CORA_DEVICE void cora_await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+CORA_DEVICE void cora_group_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int groups> CORA_DEVICE void cora_await_copies_but() {
+  asm volatile("cp.async.wait_group %0;" :: "n"(groups) : "memory");
+}
 
 template <class T> CORA_DEVICE T cora_floordiv(T a, T b) {
   if (b == 0) return 0;

@@ -121,7 +121,7 @@ def as_wide_copy(loop: For, definitions: Mapping[Expr, Expr]) -> WideCopy | None
     source = _group(copy.source.offset, loop.var, lanes, definitions)
     if to is None or source is None:
         return None
-    parts = _conjuncts(condition)
+    parts = conjuncts(condition)
     some = [c for c in parts if loop.var in free_vars(c)]
     counts = [_first_lanes(c, loop.var) for c in some]
     known = [c for c in counts if c is not None]
@@ -182,9 +182,9 @@ def _group(offset: Expr, var: Var, lanes: int, definitions: Mapping[Expr, Expr])
     return split[1] if divisor % lanes == 0 else None
 
 
-def _conjuncts(e: Expr) -> list[Expr]:
+def conjuncts(e: Expr) -> list[Expr]:
     """The conditions that hold together where `e` does."""
     match e:
         case Binary(op="and", a=a, b=b):
-            return [*_conjuncts(a), *_conjuncts(b)]
+            return [*conjuncts(a), *conjuncts(b)]
     return [] if e == TRUE else [e]

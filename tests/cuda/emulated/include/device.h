@@ -56,14 +56,24 @@ inline float ptx_min_nan(float a, float b) { return a != a || b != b ? CUDART_NA
 inline void ptx_copy_async(void* to, const void* from, int bytes) {
   emulator::copy_async(to, from, size_t(bytes), size_t(bytes));
 }
-inline void ptx_copy_part(void* to, const void* from, int bytes) { emulator::copy_async(to, from, size_t(bytes), 16); }
-inline void ptx_await_copies() { emulator::finish_copies(); }
-// addresses in shared memory have 32 bits
-inline size_t __cvta_generic_to_shared(const void* p) {
-  if ((const char*)p < __start_emulated_shared || (const char*)p >= __stop_emulated_shared)
-    emulator::fail("the address of what is not in shared memory as one of shared memory");
-  return size_t((const char*)p - __start_emulated_shared);
+namespace emulator {
+inline char* in_shared(unsigned address) {
+  if (address >= size_t(__stop_emulated_shared - __start_emulated_shared))
+    fail("the address of what is not in shared memory as one of shared memory");
+  return __start_emulated_shared + address;
 }
+}  // namespace emulator
+inline void ptx_copy_async(unsigned to, long long from, int bytes) {
+  ptx_copy_async(emulator::in_shared(to), (const void*)from, bytes);
+}
+inline void ptx_copy_part(unsigned to, long long from, int bytes) {
+  emulator::copy_async(emulator::in_shared(to), (const void*)from, size_t(bytes), 16);
+}
+inline void ptx_await_copies() { emulator::finish_copies(); }
+inline void ptx_group_copies() { ++emulator::current->groups; }
+inline void ptx_await_copies_but(int groups) { emulator::finish_groups_but(unsigned(groups)); }
+// addresses in shared memory have 32 bits; those that are used must lie in it
+inline size_t __cvta_generic_to_shared(const void* p) { return size_t((const char*)p - __start_emulated_shared); }
 
 // conversions of PTX between float and the bits of a half
 inline float ptx_from_half(unsigned short bits) {
@@ -112,7 +122,7 @@ template <class Float> void mma(float* c, const unsigned* a, const unsigned* b, 
 }  // namespace emulator
 
 inline void ptx_ldmatrix(unsigned* to, unsigned address, bool transposed) {
-  const char* row = __start_emulated_shared + address;
+  const char* row = emulator::in_shared(address);
   if ((uint64_t)row % 16) emulator::fail("a row of ldmatrix that is not aligned");
   emulator::Given* warp = emulator::of_warp();
   int lane = emulator::lane(), outer = lane / 4, inner = lane % 4 * 2;
@@ -124,6 +134,29 @@ inline void ptx_ldmatrix(unsigned* to, unsigned address, bool transposed) {
     unsigned high = transposed ? emulator::half_at(warp[8 * m + inner + 1].row, outer)
                                : emulator::half_at(warp[8 * m + outer].row, inner + 1);
     to[m] = low | high << 16;
+  }
+  __syncwarp();
+}
+// float32 with 10 bits behind the point, ties away from 0
+inline unsigned ptx_to_tf32(float x) {
+  unsigned bits = unsigned(emulator::bits_of(x));
+  return x != x ? 0x7fffe000 : (bits & 0x7f800000) == 0x7f800000 ? bits : (bits + 0x1000) & ~0x1fffu;
+}
+inline void ptx_mma_tf32(float* c, const unsigned* a, const unsigned* b) {
+  emulator::Given* warp = emulator::of_warp();
+  int lane = emulator::lane();
+  for (int i = 0; i < 4; i++)
+    if ((a[i] | b[i % 2]) & 0x1fff) emulator::fail("an operand of a product in tf32 that is not rounded");
+  memcpy(warp[lane].a, a, sizeof warp->a);
+  memcpy(warp[lane].b, b, sizeof warp->b);
+  __syncwarp();
+  for (int i = 0; i < 4; i++) {
+    int row = lane / 4 + 8 * (i / 2), column = lane % 4 * 2 + i % 2;
+    for (int k = 0; k < 8; k++) {
+      unsigned x = warp[row % 8 * 4 + k % 4].a[row / 8 + 2 * (k / 4)];
+      unsigned y = warp[column * 4 + k % 4].b[k / 4];
+      c[i] += emulator::from_bits<float>(x) * emulator::from_bits<float>(y);
+    }
   }
   __syncwarp();
 }

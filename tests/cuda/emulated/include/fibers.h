@@ -43,6 +43,7 @@ struct Copy {
   void* to;
   const void* from;
   size_t bytes, zeros;  // of the source; behind them
+  unsigned group;
 };
 
 struct Fiber {
@@ -56,6 +57,7 @@ struct Fiber {
   uint64_t given, taken;
   uint8_t source;
   std::vector<Copy> copies;  // asynchronous ones that it has not waited for
+  unsigned groups;           // of copies, that it has closed
 };
 
 constexpr size_t STACK_BYTES = 64 * 1024;
@@ -183,12 +185,24 @@ template <class T> T from_bits(uint64_t bits) {
 
 // asynchronous copies: the hardware may make them at once, or as late as the thread waits for them
 
+inline void finish(const Copy& copy) {
+  memcpy(copy.to, copy.from, copy.bytes);
+  memset((char*)copy.to + copy.bytes, 0, copy.zeros);
+}
 inline void finish_copies() {
-  for (const Copy& copy : current->copies) {
-    memcpy(copy.to, copy.from, copy.bytes);
-    memset((char*)copy.to + copy.bytes, 0, copy.zeros);
-  }
+  for (const Copy& copy : current->copies) finish(copy);
   current->copies.clear();
+}
+// those in all groups but the newest ones
+inline void finish_groups_but(unsigned newest) {
+  std::vector<Copy> left;
+  for (const Copy& copy : current->copies) {
+    if (copy.group + newest < current->groups)
+      finish(copy);
+    else
+      left.push_back(copy);
+  }
+  current->copies = left;
 }
 
 inline void copy_async(void* to, const void* from, size_t bytes, size_t width) {
@@ -196,7 +210,7 @@ inline void copy_async(void* to, const void* from, size_t bytes, size_t width) {
   if ((uint64_t)to % width || (uint64_t)from % width) fail("an asynchronous copy that is not aligned");
   char first = *(const char*)from, last = ((const char*)from)[bytes - 1];  // a wrong address shows here
   __asm__ volatile("" ::"r"(first), "r"(last));
-  current->copies.push_back({to, from, bytes, width - bytes});
+  current->copies.push_back({to, from, bytes, width - bytes, current->groups});
   if (order % 2) finish_copies();
 }
 
@@ -227,6 +241,7 @@ inline void prepare_block(const Launch& launch) {
     fiber.stack_pointer = top - 8;
     fiber.state = READY;
     fiber.copies.clear();
+    fiber.groups = 0;
     fiber.index = {i % launch.block[0], i / launch.block[0] % launch.block[1],
                    i / (launch.block[0] * launch.block[1])};
   }
