@@ -33,14 +33,19 @@ def default_schedule(untransformed: Schedule) -> Schedule:
     result = staged(untransformed)
     for tensor in result.operators:
         result = default_nest(result, tensor)
-    for stage in result.state.attached:
-        result = _legal(result.set_scope, stage, "scratch") or result
-    return result
+    return in_scratch(result)
 
 
 def staged(untransformed: Schedule) -> Schedule:
     """Its first part: what is inlined, and what is computed inside its consumer."""
     return _attach(inlined(untransformed))
+
+
+def in_scratch(s: Schedule) -> Schedule:
+    """Its last part: what is computed inside its consumer is kept in scratch memory, where it can be."""
+    for stage in s.state.attached:
+        s = _legal(s.set_scope, stage, "scratch") or s
+    return s
 
 
 def lanes_of(tensor: Tensor) -> int:

@@ -18,7 +18,7 @@ from cora.autotune.spaces.families import Family, families_of
 from cora.errors import CoraError, ScheduleError, UserError
 from cora.ir.tensor import Tensor
 from cora.lower.pipeline import lower
-from cora.schedule.default import default_nest, inlined, staged
+from cora.schedule.default import default_nest, in_scratch, inlined, staged
 from cora.schedule.schedule import Schedule, schedule
 from cora.schedule.steps import Step
 from cora.settings import Settings
@@ -70,7 +70,7 @@ class _Stage:
                     s = family.make(s, op.name, choices)
         except (ScheduleError, IndexError):  # no such loop here
             return None
-        return s
+        return in_scratch(s)
 
 
 @dataclass(frozen=True)
