@@ -38,6 +38,7 @@ from cora.lower.flatten import Place, place_of
 from cora.lower.guards import Guards
 from cora.lower.hfuse import Merge, check_group, side_by_side
 from cora.lower.hoist import hoist
+from cora.lower.online import Correction, check_running, factor_operation, start_nest
 from cora.lower.operation import context_of, make_operation
 from cora.lower.padding import zero_fill
 from cora.lower.program import Lowered
@@ -52,6 +53,7 @@ from cora.lower.threads import (
     in_register,
     keep_on_chip,
     on_chip,
+    starting,
     with_barriers,
 )
 from cora.prove import Prover, Range
@@ -70,6 +72,7 @@ def lower(schedule: Schedule, settings: Settings, name: str = "kernel", *, gpu: 
     """
     check_device(schedule.nests, gpu)
     check_read_later(schedule.nests, schedule.state)
+    check_running(schedule.nests, schedule.state)
     work = _Lowering(schedule, settings, gpu)
     state = schedule.state
     for nest in schedule.nests:
@@ -199,12 +202,36 @@ class _Lowering:
         ranges = (*workers, *context_of(nest).ranges)
         reader = TableReader(self.tables, ranges, self.guards, name)
 
-        def around(stages: Mapping[str, list[Stage]]) -> Stmt:
-            attached = {loop: with_barriers(inside, nest) for loop, inside in stages.items()}
-            return make_loops(operation, self.places, self.buffers, self.guards, attached, *filled)
+        start = self._starts(name, ranges, outside)
 
-        made = around(loops)
-        return _Part(made, reader.stmt(around(read) if read else made))
+        def around(stages: Mapping[str, list[Stage]], start: Stmt | None) -> Stmt:
+            attached = {loop: with_barriers(inside, nest) for loop, inside in stages.items()}
+            corrected = None
+            if start is not None:
+                running = self.state.running[name]
+                factor = factor_operation(nest, running, self.places, self.guards, outside)
+                corrected = Correction(running.loop, start, factor)
+            copy = filled[0] if filled else None
+            return make_loops(operation, self.places, self.buffers, self.guards, attached, copy, corrected)
+
+        made = around(loops, None if start is None else start.loops)
+        return _Part(made, reader.stmt(around(read, None if start is None else start.read) if read else made))
+
+    def _starts(self, name: str, ranges: tuple[Range, ...], outside: tuple[Expr, ...]) -> _Part | None:
+        """What sets a maximum, and sums, that run along a loop of an operator; None if there are none."""
+        if name not in self.state.running:
+            return None
+        loops: list[Stage] = []
+        read: list[Stage] = []
+        for kept in (self.state.nests[kept] for kept in self.state.running[name].kept):
+            own = start_nest(kept)
+            operation = make_operation(own, self.places, frozenset(), self.guards, outside)
+            made = make_loops(operation, self.places, self.buffers, self.guards)
+            reader = TableReader(self.tables, (*ranges, *context_of(own).ranges), self.guards, kept.name)
+            loops.append((kept, made))
+            read.append((kept, reader.stmt(made)))
+        nest = self.state.nests[name]
+        return _Part(starting(loops, nest), starting(read, nest))
 
     def in_registers(self, root: str, part: _Part) -> _Part:
         """What is local is allocated where it is used; on a GPU all single elements that are attached are."""

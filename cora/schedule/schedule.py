@@ -14,6 +14,7 @@ from cora.lang.check import program
 from cora.schedule.apply import apply
 from cora.schedule.balance import Balance
 from cora.schedule.nest import LoopNest, State, initial_nest
+from cora.schedule.online_step import Online
 from cora.schedule.steps import (
     LIBRARIES,
     Bind,
@@ -283,6 +284,11 @@ class Schedule:
         if parts is not None:
             return self.then(RFactor(operator, _loop(loop), _int(parts, "rfactor: parts"), "parts", stage))
         return self.then(RFactor(operator, _loop(loop), _int(factor, "rfactor: factor"), "factor", stage))
+
+    def online(self, op: TensorRef, loop: LoopRef, maximum: TensorRef, *sums: TensorRef) -> Schedule:
+        """Let a maximum, and sums of exponentials of what is below it, run along a block loop of `op`, the last of
+        these sums. See steps.Online."""
+        return self.then(Online(_tensor(op), _loop(loop), _tensor(maximum), tuple(map(_tensor, sums))))
 
     def split_op(
         self,

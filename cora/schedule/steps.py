@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, get_args
 
 from cora.errors import UserError
+from cora.schedule.online_step import Online
 
 Tail: TypeAlias = Literal["guard", "mask", "peel", "balanced", "anchored", "shifted", "cover"]
 
@@ -552,6 +553,7 @@ Step: TypeAlias = (
     | TensorizeBy
     | Offload
     | RFactor
+    | Online
     | SplitOp
     | HFuse
     | ReorderDims
