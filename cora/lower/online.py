@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from cora.errors import ScheduleError
-from cora.ir.expr import Expr, Reduce
+from cora.ir.expr import Const, Expr, Reduce, binary
+from cora.ir.simplify import simplify
 from cora.ir.stmt import LoopKind, Stmt
 from cora.ir.tensor import Tensor
 from cora.ir.visit import free_vars
@@ -16,8 +17,11 @@ from cora.lower.access import check_accesses
 from cora.lower.flatten import Flat, Place
 from cora.lower.guards import Guards
 from cora.lower.operation import Operation, make_operation, reduction_identity
+from cora.lower.threads import is_element
+from cora.prove import Range
 from cora.schedule.nest import LoopNest, Running, State
 from cora.schedule.stage_steps import accesses_of
+from cora.schedule.threads import is_bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,8 @@ def check_running(nests: Sequence[LoopNest], state: State) -> None:
         for first, then in pairwise(running.order):
             if then and max(at[each] for each in first) > min(at[each] for each in then):
                 raise ScheduleError(f"{where}: {', '.join(first)} must run before {', '.join(then)}")
+        for name_of in (each for part in running.order for each in part):
+            _check_alone(where, state.nests[name_of], nest)
         for reader in nests:
             if all(outer.var != leaf.var for outer in reader.around) or reader.name in running.inside:
                 continue
@@ -53,6 +59,23 @@ def check_running(nests: Sequence[LoopNest], state: State) -> None:
                         f"{where}: '{reader.name}' is computed there and reads '{access.tensor.name}', which is not "
                         "final yet"
                     )
+
+
+def _check_alone(where: str, nest: LoopNest, consumer: LoopNest) -> None:
+    """What runs is not continued by two blocks of a grid, or by two threads that have no part of their own in it."""
+    if nest.scratch or is_element(nest):
+        return
+    fixed = {nest.values[d] for d in nest.tensor.dims}
+    for leaf in nest.around:
+        if not is_bound(leaf) or leaf.var in fixed:
+            continue
+        for dim, value in consumer.values.items():
+            if leaf.var in free_vars(value) and simplify(value) not in fixed:
+                raise ScheduleError(
+                    f"{where}: '{nest.name}' is the same for several iterations of '{leaf.name}', bound to "
+                    f"{leaf.kind.value} (its dims do not fix '{dim.name}'): they would continue one another's values; "
+                    "set_scope 'scratch'"
+                )
 
 
 def start_nest(nest: LoopNest) -> LoopNest:
@@ -89,3 +112,14 @@ def factor_operation(
     own = Tensor(nest.tensor.name, nest.tensor.dims, running.factor.dtype, running.factor)
     inside, _ = check_accesses(own, guards.prover)
     return make_operation(replace(nest, tensor=own), places, inside, guards, outside)
+
+
+def merged_ranges(parts: Sequence[tuple[Range, ...]]) -> tuple[Range, ...]:
+    """The ranges of the loops of several nests; of loops of one name nothing is known but a common bound."""
+    ends: dict[Expr, Expr | None] = {}
+    for one in (r for part in parts for r in part):
+        known = ends.setdefault(one.var, one.end)
+        if known is not None and known != one.end:
+            both = isinstance(known, Const) and isinstance(one.end, Const)
+            ends[one.var] = binary("max", known, one.end) if both else None
+    return tuple(Range(var, end) for var, end in ends.items() if end is not None)

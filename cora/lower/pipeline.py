@@ -38,7 +38,7 @@ from cora.lower.flatten import Place, place_of
 from cora.lower.guards import Guards
 from cora.lower.hfuse import Merge, check_group, side_by_side
 from cora.lower.hoist import hoist
-from cora.lower.online import Correction, check_running, factor_operation, start_nest
+from cora.lower.online import Correction, check_running, factor_operation, merged_ranges, start_nest
 from cora.lower.operation import context_of, make_operation
 from cora.lower.padding import zero_fill
 from cora.lower.program import Lowered
@@ -58,7 +58,7 @@ from cora.lower.threads import (
 )
 from cora.prove import Prover, Range
 from cora.schedule.balance import WORKERS, worker_of
-from cora.schedule.nest import Group, initial_nest
+from cora.schedule.nest import Group, LoopNest, initial_nest
 from cora.schedule.schedule import Schedule
 from cora.schedule.stage_steps import check_attached, readers_elsewhere
 from cora.settings import Settings
@@ -200,47 +200,41 @@ class _Lowering:
         filled = [filled_operation(c, nest, self.places, self.guards, outside) for c in copies]
         workers = [Range(worker_of(leaf), WORKERS) for leaf in nest.scope if leaf.kind is LoopKind.PARALLEL]
         ranges = (*workers, *context_of(nest).ranges)
+        if name in self.state.running:
+            corrected = self._corrected(name, outside)
+            stages = {loop: with_barriers(inside, nest) for loop, inside in loops.items()}
+            made = make_loops(operation, self.places, self.buffers, self.guards, stages, None, corrected)
+            # all at once, so that cases are decided inside of what is attached too
+            every = merged_ranges([ranges, *(context_of(n).ranges for n in self.inside_of(name))])
+            return _Part(made, TableReader(self.tables, every, self.guards, name).stmt(made))
         reader = TableReader(self.tables, ranges, self.guards, name)
+        copy = filled[0] if filled else None
 
-        start = self._starts(name, ranges, outside)
-
-        def around(stages: Mapping[str, list[Stage]], start: Stmt | None) -> Stmt:
+        def around(stages: Mapping[str, list[Stage]]) -> Stmt:
             attached = {loop: with_barriers(inside, nest) for loop, inside in stages.items()}
-            corrected = None
-            if start is not None:
-                running = self.state.running[name]
-                factor = factor_operation(nest, running, self.places, self.guards, outside)
-                corrected = Correction(running.loop, start, factor)
-            copy = filled[0] if filled else None
-            return make_loops(operation, self.places, self.buffers, self.guards, attached, copy, corrected)
+            return make_loops(operation, self.places, self.buffers, self.guards, attached, copy)
 
-        made = around(loops, None if start is None else start.loops)
-        return _Part(made, reader.stmt(around(read, None if start is None else start.read) if read else made))
+        made = around(loops)
+        return _Part(made, reader.stmt(around(read) if read else made))
 
-    def _starts(self, name: str, ranges: tuple[Range, ...], outside: tuple[Expr, ...]) -> _Part | None:
-        """What sets a maximum, and sums, that run along a loop of an operator; None if there are none."""
-        if name not in self.state.running:
-            return None
-        loops: list[Stage] = []
-        read: list[Stage] = []
-        for kept in (self.state.nests[kept] for kept in self.state.running[name].kept):
-            own = start_nest(kept)
-            operation = make_operation(own, self.places, frozenset(), self.guards, outside)
-            made = make_loops(operation, self.places, self.buffers, self.guards)
-            reader = TableReader(self.tables, (*ranges, *context_of(own).ranges), self.guards, kept.name)
-            loops.append((kept, made))
-            read.append((kept, reader.stmt(made)))
-        nest = self.state.nests[name]
-        return _Part(starting(loops, nest), starting(read, nest))
+    def inside_of(self, name: str) -> list[LoopNest]:
+        """The nests that run inside loops of an operator."""
+        return [nest for nest in self.nests if self.state.runs_inside(nest.name, name)]
+
+    def _corrected(self, name: str, outside: tuple[Expr, ...]) -> Correction:
+        """What a maximum, and sums, that run along a loop of an operator ask of it."""
+        nest, running = self.state.nests[name], self.state.running[name]
+        starts: list[Stage] = []
+        for kept in (self.state.nests[kept] for kept in running.kept):
+            operation = make_operation(start_nest(kept), self.places, frozenset(), self.guards, outside)
+            starts.append((kept, make_loops(operation, self.places, self.buffers, self.guards)))
+        factor = factor_operation(nest, running, self.places, self.guards, outside)
+        return Correction(running.loop, starting(starts, nest), factor)
 
     def in_registers(self, root: str, part: _Part) -> _Part:
         """What is local is allocated where it is used; on a GPU all single elements that are attached are."""
         own = list(self.buffers.values())
-        inside = [
-            n
-            for n in self.nests
-            if self.gpu and in_register(n, self.state) and self.state.runs_inside(n.name, root)
-        ]
+        inside = [n for n in self.inside_of(root) if self.gpu and in_register(n, self.state)]
         elements = [self.buffers[n.tensor.name] for n in inside]
         later = [self.buffers[n.tensor.name] for n in inside if readers_elsewhere(n, self.state)]
         loops, read = (keep_on_chip(s, elements, own, later) for s in (part.loops, part.read))

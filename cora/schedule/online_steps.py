@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from cora.errors import ScheduleError
 from cora.ir import dtypes
-from cora.ir.expr import ONE, ZERO, Access, Binary, Dim, Expr, Reduce, Var, binary
+from cora.ir.expr import ONE, ZERO, Access, Binary, Const, Dim, Expr, Reduce, Var, binary
 from cora.ir.simplify import simplify
 from cora.ir.stmt import LoopKind
 from cora.ir.tensor import Tensor
@@ -15,7 +15,7 @@ from cora.lang.check import check_name, reductions_of
 from cora.schedule.nest import Leaf, LoopNest, Running, State, root_extent
 from cora.schedule.online_form import Term, correction, read_form
 from cora.schedule.online_step import Online
-from cora.schedule.regions import Interval, attached_nest, interval, not_all_computed
+from cora.schedule.regions import Interval, attached_nest, interval
 from cora.schedule.stage_steps import accesses_of, check_untouched, readers_of
 from cora.storage.layout import Layout
 
@@ -52,10 +52,12 @@ def online(step: Online, state: State) -> State:
     inside |= {step.op, *stages_of}
     for name in names:
         others = [r for r in readers_of(name, state) if r not in inside]
-        whole = replace(nests[name], around=around[:-1])
-        missing = not_all_computed(whole, nest, step.op in state.attached) if others else ""
-        if missing:
-            raise ScheduleError(f"{where}: '{others[0]}' also reads '{name}', outside that loop; {missing}")
+        if others and (
+            step.op in state.attached or not _all_computed(nests[name].tensor, indices[name], nest)
+        ):
+            raise ScheduleError(
+                f"{where}: '{others[0]}' also reads '{name}', outside that loop, where not all of it is computed"
+            )
     new = (*made.before, made.factor)
     first = min((t.name for t, _ in sums), key=list(state.nests).index, default=step.op)
     stages = dict(state.stages)
@@ -194,6 +196,18 @@ def _stage(tensor: Tensor, around: tuple[Leaf, ...], reader: LoopNest, block: _B
     return replace(nest.with_leaf(place, own), values={**nest.values, dim: found.begin + leaf.var})
 
 
+def _all_computed(tensor: Tensor, indices: tuple[Expr, ...], nest: LoopNest) -> bool:
+    """Whether every element of `tensor` is read by some element of `nest`, at dims of its own."""
+    values: dict[Expr, Expr] = {}
+    for dim, index in zip(tensor.dims, indices, strict=True):
+        own = isinstance(index, Dim) and index in nest.tensor.dims and index not in values.values()
+        if not own or root_extent(index, {}) != simplify(substitute(root_extent(dim, {}), values)):  # type: ignore[arg-type]
+            return False
+        values[dim] = index
+    others = (d.extent for d in nest.tensor.dims if d not in indices)
+    return all(isinstance(e, Const) and int(e.value) > 0 for e in others)
+
+
 def _row(where: str, op: Tensor, tensor: Tensor, own: Term, term: Term) -> tuple[Expr, ...]:
     """Where `op` reads a sum, which must belong to the same maximum as its terms."""
     if own.form != term.form:
@@ -225,3 +239,19 @@ def _check_results(
     for read in walk(rest):
         if isinstance(read, Access) and read.tensor.name in between:
             raise ScheduleError(f"{where}: '{op.name}' reads '{read.tensor.name}' behind its reduction too")
+
+
+def readers_last(names: list[str], state: State) -> list[str]:
+    """`names`, in which what reads the final value of a running maximum, or sum, comes after the loop."""
+    for op, running in state.running.items():
+        readers = {r for kept in running.kept for r in readers_of(kept, state)} - running.inside
+        early = names[: names.index(op) + 1]
+        late = [
+            name
+            for name in early
+            if name in readers and not any(r in early for r in readers_of(name, state)) and name != op
+        ]
+        rest = [name for name in names if name not in late]
+        place = rest.index(op) + 1
+        names = [*rest[:place], *late, *rest[place:]]
+    return names

@@ -15,6 +15,7 @@ from cora.schedule.apply import apply
 from cora.schedule.balance import Balance
 from cora.schedule.nest import LoopNest, State, initial_nest
 from cora.schedule.online_step import Online
+from cora.schedule.online_steps import readers_last
 from cora.schedule.steps import (
     LIBRARIES,
     Bind,
@@ -103,12 +104,13 @@ class Schedule:
     def nests(self) -> tuple[LoopNest, ...]:
         """The loop nests in the order in which they run: an operator's after those it reads, its pieces in order."""
         state = self.state
-        return tuple(
-            state.nests[piece]
+        names = [
+            piece
             for t in self.tensors
             if t.body is not None and t.name not in state.inlined
             for piece in state.pieces.get(t.name, (t.name,))
-        )
+        ]
+        return tuple(state.nests[name] for name in readers_last(names, state))
 
     def nest(self, op: TensorRef) -> LoopNest:
         """The loops of an operator as they stand now."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cora
-from cora.kernels.attention import cuda
+from cora.kernels.attention import cuda, flash
 from cora.kernels.attention.definition import Attention, define, packed_qkv
 from tests.kernels import reference
 
@@ -37,7 +37,17 @@ USES = {
     "cross_grouped": Use(
         kind(4, 2, 20, 72, causal="bottom-right", one_length=False, lse=True), "stored", CROSS
     ),
+    "flash_plain": Use(kind(2, 2, 64, 64), "flash", SELF),
+    "flash_causal": Use(kind(2, 1, 32, 40, causal="bottom-right", lse=True), "flash", SELF),
+    "flash_packed_window": Use(
+        kind(1, 1, 16, 16, causal="bottom-right", window=40), "flash", SELF, packed=True
+    ),
+    "flash_cross_grouped": Use(
+        kind(4, 2, 20, 72, causal="bottom-right", one_length=False, lse=True), "flash", CROSS
+    ),
+    "flash_wide_values": Use(kind(1, 1, 68, 132, one_length=False), "flash", CROSS),
 }
+SCHEDULES = {"stored": cuda.stored, "flash": flash.flash}
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +57,8 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> cora.Settings:
 
 def schedule(use: Use) -> cora.Schedule:
     program = define(use.kind, packed_qkv) if use.packed else define(use.kind)
-    make = getattr(cuda, use.schedule)
-    made: cora.Schedule = make(program, queries="QKV", values="QKV") if use.packed else make(program)
-    return made
+    make = SCHEDULES[use.schedule]
+    return make(program, queries="QKV", values="QKV") if use.packed else make(program)
 
 
 @pytest.mark.parametrize("name", USES)
