@@ -32,12 +32,13 @@ def flash(program: Program, *, queries: str = "Q", values: str = "V") -> cora.Sc
     """
     p, op = program, program.output.name
     width = _columns(p)
-    tile = Tile(-(-p.spec.block // ROW_THREADS) * ROW_THREADS, width, DEPTH, ROW_THREADS, COLUMN_THREADS)
+    rows = min(-(-p.spec.block // ROW_THREADS) * ROW_THREADS, ROWS)
+    tile = Tile(rows, width, DEPTH, ROW_THREADS, COLUMN_THREADS)
     s = cora.schedule(*p.outputs)
     if p.lse is not None:
         s = s.recompute(p.lse, op).inline(f"{p.lse.name}_again")
     s = s.inline(p.inverse)
-    s = s.split(op, "row", tile.rows, names=("whole", "r"), tail="cover")
+    s = s.split(op, "row", tile.rows, names=("whole", "r"), tail="cover" if p.spec.block <= rows else "guard")
     s = s.split(
         op, "e", width, names=("et", "column"), tail="cover" if p.spec.value_size <= width else "guard"
     )

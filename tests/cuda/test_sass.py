@@ -35,6 +35,7 @@ BOUNDS = {
     "vgemm_padded": Bound(128, 2, 0.82, "LDGSTS.128"),
     "trmm": Bound(128, 2, 0.85),
     "attention": Bound(112, 4, 0.55, "LDGSTS.128", computes=True),
+    "attention_flash": Bound(128, 4, 0.84, "LDGSTS.128"),
     "layer_norm": Bound(48, 8, 0.0),
 }
 
