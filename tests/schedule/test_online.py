@@ -133,6 +133,13 @@ SCHEDULES: dict[str, Callable[[Schedule], Schedule]] = {
     ),
     "lanes": lambda s: blocks(s, 8, order=("co", "r", "ci", "e")).vectorize("R", e, 8),
     "lanes_reduced": lambda s: blocks(s, 8).vectorize("R", "ci", 8).set_scope("top", "scratch"),
+    "sums_in_blocks": lambda s: (
+        blocks(s, 8)
+        .split("total", "c", 2, names=("a", "b"))
+        .cache_write("total", "a")
+        .split("top", "c", 3, names=("x", "y"))
+        .cache_write("top", "x")
+    ),
     "last_block": lambda s: blocks(s).peel("R", "co", last=1),
     "rows_in_another_order": lambda s: blocks(s).split("total", "c", 2).reorder("total", "c_o", "r", "c_i"),
 }
