@@ -93,7 +93,7 @@ def projection(width: int = WIDTH) -> Program:
     return recipe("linear", features_in=width, features_out=width, bias=True)
 
 
-def attention(variant: str | None = None) -> Program:
+def attention(variant: str) -> Program:
     """Attention of packed tokens."""
     return recipe("attention", variant, heads=HEADS, head_size=HEAD_SIZE, block=ROWS)
 
@@ -116,5 +116,6 @@ PROGRAMS: Mapping[str, Callable[[], Program]] = {
     ),
     "vgemm": lambda: recipe("vgemm"),
     "vgemm_padded": lambda: recipe("vgemm", schedule={"storage": Storage(multiple=4)}),
-    "attention": attention,
+    "attention": lambda: attention("stored"),
+    "attention_flash": lambda: attention("flash"),
 }

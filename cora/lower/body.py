@@ -11,6 +11,7 @@ from cora.lower.first_use import Filled
 from cora.lower.flatten import Flat, Place, flatten_body
 from cora.lower.guards import Guards
 from cora.lower.loops import Loops
+from cora.lower.online import Correction
 from cora.lower.operation import Operation, simplifier_of
 from cora.lower.reduction import reduction
 from cora.lower.tensorize import make_tile
@@ -23,11 +24,12 @@ def make_loops(
     guards: Guards,
     attached: Mapping[str, Stmt] = MappingProxyType({}),
     filled: Filled | None = None,
+    corrected: Correction | None = None,
 ) -> Stmt:
     """The loops of one operator; table calls are still calls.
 
     attached: what other operators compute at the start of each iteration of a leaf, by its name. filled: a copy that
-    the operator's micro-kernel fills.
+    the operator's micro-kernel fills. corrected: what a maximum that runs asks of the operator's sum.
     """
     simplifier = simplifier_of(op.nest)
 
@@ -45,5 +47,7 @@ def make_loops(
         tile, conditions = make_tile(op, flat, guards, direct)
         return loops.around(loops.leaves[: -op.nest.tile], conditions, tile)
     if any(leaf.reduction for leaf in op.nest.leaves):
-        return reduction(op, flat, loops)
+        if corrected is not None:
+            corrected = replace(corrected, flat=flattened(corrected.factor))
+        return reduction(op, flat, loops, corrected)
     return loops.around(loops.leaves, op.conditions, Store(flat.buffer, flat.offset, flat.body))

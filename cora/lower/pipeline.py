@@ -38,6 +38,7 @@ from cora.lower.flatten import Place, place_of
 from cora.lower.guards import Guards
 from cora.lower.hfuse import Merge, check_group, side_by_side
 from cora.lower.hoist import hoist
+from cora.lower.online import Correction, check_running, factor_operation, start_nest
 from cora.lower.operation import context_of, make_operation
 from cora.lower.padding import zero_fill
 from cora.lower.program import Lowered
@@ -52,11 +53,12 @@ from cora.lower.threads import (
     in_register,
     keep_on_chip,
     on_chip,
+    starting,
     with_barriers,
 )
 from cora.prove import Prover, Range
 from cora.schedule.balance import WORKERS, worker_of
-from cora.schedule.nest import Group, initial_nest
+from cora.schedule.nest import Group, LoopNest, initial_nest
 from cora.schedule.schedule import Schedule
 from cora.schedule.stage_steps import check_attached, readers_elsewhere
 from cora.settings import Settings
@@ -70,6 +72,7 @@ def lower(schedule: Schedule, settings: Settings, name: str = "kernel", *, gpu: 
     """
     check_device(schedule.nests, gpu)
     check_read_later(schedule.nests, schedule.state)
+    check_running(schedule.nests, schedule.state)
     work = _Lowering(schedule, settings, gpu)
     state = schedule.state
     for nest in schedule.nests:
@@ -179,7 +182,7 @@ class _Lowering:
     def part(self, root: str) -> _Part:
         """The loops of an operator that is attached to none, and of those inside it."""
         nest, made = self.state.nests[root], self.operator(root)
-        inside = [n for n in self.nests if not n.filled and self.state.runs_inside(n.name, root)]
+        inside = [n for n in self.inside_of(root) if not n.filled]
         attached = frozenset(leaf.var for n in inside for leaf in n.leaves)
         workers = [Range(worker_of(leaf), WORKERS) for leaf in nest.scope if leaf.kind is LoopKind.PARALLEL]
         ranges = (*workers, *context_of(nest).ranges)
@@ -202,17 +205,29 @@ class _Lowering:
         if len(copies) > 1:
             raise ScheduleError(f"fill_at_use: '{name}' can fill one copy; it has {len(copies)}")
         filled = [filled_operation(c, nest, self.places, self.guards, outside) for c in copies]
+        corrected = self._corrected(name, outside) if name in self.state.running else None
         attached_to = {loop: with_barriers(stages, nest) for loop, stages in loops.items()}
-        return make_loops(operation, self.places, self.buffers, self.guards, attached_to, *filled)
+        copy = filled[0] if filled else None
+        return make_loops(operation, self.places, self.buffers, self.guards, attached_to, copy, corrected)
+
+    def inside_of(self, name: str) -> list[LoopNest]:
+        """The nests that run inside loops of an operator."""
+        return [nest for nest in self.nests if self.state.runs_inside(nest.name, name)]
+
+    def _corrected(self, name: str, outside: tuple[Expr, ...]) -> Correction:
+        """What a maximum, and sums, that run along a loop of an operator ask of it."""
+        nest, running = self.state.nests[name], self.state.running[name]
+        starts: list[Stage] = []
+        for kept in (self.state.nests[kept] for kept in running.kept):
+            operation = make_operation(start_nest(kept), self.places, frozenset(), self.guards, outside)
+            starts.append((kept, make_loops(operation, self.places, self.buffers, self.guards)))
+        factor = factor_operation(nest, running, self.places, self.guards, outside)
+        return Correction(running.loop, starting(starts, nest), factor)
 
     def in_registers(self, root: str, part: _Part) -> _Part:
         """What is local is allocated where it is used; on a GPU all single elements that are attached are."""
         own = list(self.buffers.values())
-        inside = [
-            n
-            for n in self.nests
-            if self.gpu and in_register(n, self.state) and self.state.runs_inside(n.name, root)
-        ]
+        inside = [n for n in self.inside_of(root) if self.gpu and in_register(n, self.state)]
         elements = [self.buffers[n.tensor.name] for n in inside]
         later = [self.buffers[n.tensor.name] for n in inside if readers_elsewhere(n, self.state)]
         loops, read = (keep_on_chip(s, elements, own, later) for s in (part.loops, part.read))

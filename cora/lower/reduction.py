@@ -14,6 +14,7 @@ from cora.ir.visit import free_vars, substitute
 from cora.lang.check import reductions_of
 from cora.lower.flatten import Flat
 from cora.lower.loops import Loops, existing, first_and_last
+from cora.lower.online import Correction
 from cora.lower.operation import Operation, reduction_identity
 from cora.lower.tensor_core import INNERMOST, warp_product
 from cora.lower.threads import across_threads, reads_block_memory
@@ -22,8 +23,11 @@ from cora.schedule.nest import Leaf
 MAX_TILE = 4096
 
 
-def reduction(op: Operation, flat: Flat, loops: Loops) -> Stmt:
-    """Accumulators for the spatial loops inside the place where they live; set, run, store."""
+def reduction(op: Operation, flat: Flat, loops: Loops, corrected: Correction | None = None) -> Stmt:
+    """Accumulators for the spatial loops inside the place where they live; set, run, store.
+
+    corrected: where a maximum runs along the outermost reduction loop, they are corrected in each of its iterations.
+    """
     nest = op.nest
     outer, inner = nest.leaves[: nest.inside], nest.leaves[nest.inside :]
     tile = tuple(leaf for leaf in inner if not leaf.reduction)
@@ -50,8 +54,17 @@ def reduction(op: Operation, flat: Flat, loops: Loops) -> Stmt:
         first = simplify(substitute(slot, origin))
         steps = warp_product(nest, reductions[0], sums[0].values, first, here)
         inner = inner[:-INNERMOST]
+    start: list[Stmt] = []
+    if corrected is not None:
+        assert corrected.flat is not None
+        scaled = block([s.scaled(corrected.flat.body) for s in sums])
+        whole = bare.around((*tile, *lane_loop), storing, scaled)
+        stages = {corrected.loop: block([loops.attached[corrected.loop], whole])}
+        loops = replace(loops, attached={**loops.attached, **stages})
+        start.append(corrected.start)
     body = block(
         [
+            *start,
             bare.around((*tile, *lane_loop), (), block([s.start() for s in sums])),
             loops.around(inner, (*existing(nest.blocks), *running), steps),
             *across_threads(nest, [(s.reduction.op, s.values, s.positions) for s in sums]),
@@ -176,6 +189,9 @@ class _Accumulator:
         better = self._beats(candidate, so_far, self.index, position)
         update = block([Store(self.values, at, candidate), Store(self.positions, at, self.index)])
         return Let(candidate, value, If(better, update))
+
+    def scaled(self, factor: Expr) -> Stmt:
+        return Store(self.values, self._at(), Read(self.values, self._at()) * factor)
 
     def _beats(self, new: Expr, best: Expr, at: Expr, best_at: Expr) -> Expr:
         """NumPy's argmax: the first NaN, else the first largest; whatever the order of the iterations."""

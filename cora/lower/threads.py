@@ -178,7 +178,7 @@ def with_barriers(stages: Sequence[Stage], consumer: LoopNest) -> Stmt:
     done: list[Stmt] = []
     pending: set[str] = set()
     for nest, stmt in stages:
-        shared = _shared_by_threads(nest, consumer) and (nest.scratch or not is_element(nest))
+        shared = _is_shared(nest, consumer)
         if (
             shared
             and not done
@@ -192,6 +192,20 @@ def with_barriers(stages: Sequence[Stage], consumer: LoopNest) -> Stmt:
         if shared:
             pending.add(nest.tensor.name)
     return block([*done, *([Barrier()] if pending else [])])
+
+
+def starting(stages: Sequence[Stage], consumer: LoopNest) -> Stmt:
+    """What is set before a loop, along which it runs, with barriers where the threads of a block share it."""
+    stmts = [stmt for _, stmt in stages]
+    if not any(_is_shared(nest, consumer) for nest, _ in stages):
+        return block(stmts)
+    again = any(leaf.kind is LoopKind.SERIAL for nest, _ in stages for leaf in nest.around[:-1])
+    return block([*([Barrier()] if again else []), *stmts, Barrier()])
+
+
+def _is_shared(nest: LoopNest, consumer: LoopNest) -> bool:
+    """Whether threads of a block read from memory what others of them have stored of an attached operator."""
+    return _shared_by_threads(nest, consumer) and (nest.scratch or not is_element(nest))
 
 
 def reads_block_memory(body: Expr, ranges: Mapping[Expr, Expr]) -> bool:

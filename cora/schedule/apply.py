@@ -9,6 +9,8 @@ from cora.schedule.factor_steps import outline, rfactor
 from cora.schedule.loop_steps import fuse, peel, reorder, split, split_parts
 from cora.schedule.mark_steps import parallel, remap, unroll, vectorize
 from cora.schedule.nest import State
+from cora.schedule.online_step import Online
+from cora.schedule.online_steps import online
 from cora.schedule.padding_steps import bulk_pad, pad_loop
 from cora.schedule.piece_steps import hfuse, split_op
 from cora.schedule.reduction_steps import cache_write, given_routine, library_routine, tensorize
@@ -98,6 +100,8 @@ def apply(step: Step, state: State) -> State:
             return rfactor(step, state)
         case Outline():
             return outline(step, state)
+        case Online():
+            return online(step, state)
         case SplitOp():
             return split_op(step, state)
         case HFuse():

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Literal
 
 from cora.errors import ScheduleError
-from cora.ir.expr import Const, Dim, Expr, Var, binary, unary
+from cora.ir.expr import Access, Const, Dim, Expr, Var, binary, unary
 from cora.ir.simplify import simplify
 from cora.ir.stmt import LoopKind, Routine
 from cora.ir.tensor import Tensor
@@ -261,6 +261,22 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Running:
+    """What runs along a block loop of an operator, whose sum is corrected in each iteration (steps.Online).
+
+    factor: of the correction, at dims of the operator. kept: the maximum and the sums, which start before the loop and
+    have their final values behind it. order: what runs in an iteration: the values before it, the maximum, the factor,
+    the sums, each after those before. inside: all operators that may read any of these inside the loop.
+    """
+
+    loop: str
+    factor: Access
+    kept: tuple[str, ...]
+    order: tuple[tuple[str, ...], ...]
+    inside: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """What the steps of a schedule have made: a nest per operator, a layout per tensor.
 
@@ -268,6 +284,7 @@ class State:
     horizontally. hoist: whether table reads leave loops. inlined: operators that are computed where they are read.
     stages: operators that steps have made, by the operator that reads them.
     attached: for an operator computed inside a loop of its consumer, the consumer and the loop.
+    running: for an operator with a maximum that runs along one of its loops, what runs there.
     """
 
     outputs: frozenset[str]
@@ -280,6 +297,7 @@ class State:
     inlined: frozenset[str] = frozenset()
     attached: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     stages: Mapping[str, tuple[Tensor, ...]] = field(default_factory=dict)
+    running: Mapping[str, Running] = field(default_factory=dict)
 
     def nest(self, op: str, step: str) -> LoopNest:
         """The nest of operator `op`; ScheduleError if it is no operator of the program."""

@@ -93,7 +93,7 @@ def _region(tensor: Tensor, dim: Dim, known: frozenset[Var], readers: list[LoopN
         for access in walk(reader.tensor.body):
             if isinstance(access, Access) and access.tensor.name == tensor.name:
                 index = simplifier(substitute(access.indices[place], reader.values))
-                found = _interval(index, known, reader)
+                found = interval(index, known, reader)
                 if found is None:
                     return None
                 result = found if result is None else _hull(result, found)
@@ -102,7 +102,7 @@ def _region(tensor: Tensor, dim: Dim, known: frozenset[Var], readers: list[LoopN
     return result
 
 
-def _interval(index: Expr, known: frozenset[Var], reader: LoopNest) -> Interval | None:
+def interval(index: Expr, known: frozenset[Var], reader: LoopNest) -> Interval | None:
     """The values of `index` in one iteration of the known loops, if it moves evenly with the loops inside."""
     if any(isinstance(e, (Access, Dim)) for e in walk(index)):
         return None

@@ -14,6 +14,8 @@ from cora.lang.check import program
 from cora.schedule.apply import apply
 from cora.schedule.balance import Balance
 from cora.schedule.nest import LoopNest, State, initial_nest
+from cora.schedule.online_step import Online
+from cora.schedule.online_steps import readers_last
 from cora.schedule.step_data import from_data, to_data
 from cora.schedule.steps import (
     LIBRARIES,
@@ -102,12 +104,13 @@ class Schedule:
     def nests(self) -> tuple[LoopNest, ...]:
         """The loop nests in the order in which they run: an operator's after those it reads, its pieces in order."""
         state = self.state
-        return tuple(
-            state.nests[piece]
+        names = [
+            piece
             for t in self.tensors
             if t.body is not None and t.name not in state.inlined
             for piece in state.pieces.get(t.name, (t.name,))
-        )
+        ]
+        return tuple(state.nests[name] for name in readers_last(names, state))
 
     def nest(self, op: TensorRef) -> LoopNest:
         """The loops of an operator as they stand now."""
@@ -290,6 +293,11 @@ class Schedule:
         """Make the reduction of an operator an operator of its own, by default `<op>_reduced`. See steps.Outline."""
         operator = _tensor(op)
         return self.then(Outline(operator, f"{operator}_reduced" if name is None else name))
+
+    def online(self, op: TensorRef, loop: LoopRef, maximum: TensorRef, *sums: TensorRef) -> Schedule:
+        """Let a maximum, and sums of exponentials of what is below it, run along a block loop of `op`, the last of
+        these sums. See steps.Online."""
+        return self.then(Online(_tensor(op), _loop(loop), _tensor(maximum), tuple(map(_tensor, sums))))
 
     def split_op(
         self,

@@ -6,6 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
+from cora.schedule.online_step import Online
+
 Tail: TypeAlias = Literal["guard", "mask", "peel", "balanced", "anchored", "shifted", "cover"]
 
 
@@ -569,6 +571,7 @@ Step: TypeAlias = (
     | Offload
     | RFactor
     | Outline
+    | Online
     | SplitOp
     | HFuse
     | ReorderDims

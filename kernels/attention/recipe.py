@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
-from cora.kernels.attention import cuda, schedules
+from cora.kernels.attention import cuda, flash, schedules
 from cora.kernels.attention.definition import Attention, Program, define, packed_qkv, separate
 from cora.kernels.registry import Recipe, Variant
 
@@ -36,7 +36,12 @@ ATTENTION = Recipe(
                 }
             ),
             "cuda": MappingProxyType(
-                {"stored": Variant(cuda.stored, "three kernels: scores, rows, weighted sums of values")}
+                {
+                    "flash": Variant(
+                        flash.flash, "one kernel: scores stay on the chip, the maximum runs along keys"
+                    ),
+                    "stored": Variant(cuda.stored, "three kernels: scores, rows, weighted sums of values"),
+                }
             ),
         }
     ),

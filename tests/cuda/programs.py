@@ -36,6 +36,38 @@ def softmax(name: str, width: int) -> Case:
     return Case(name, (Y,), _batches(4, giant=40), {"warps": warps})
 
 
+def running_softmax() -> Case:
+    """Weighted sums in one pass: by a warp for each row, its maximum in registers, or by a block with shared memory."""
+    r, c, e = cora.Dim("r", 6), cora.Dim("c", lens[batch]), cora.Dim("e", 4)
+    X, V = cora.placeholder("X", [batch, r, c]), cora.placeholder("V", [batch, pos, e])
+    top = cora.compute("top", [batch, r], cora.max(X[batch, r, c], over=c))
+    shift = cora.where(top[batch, r] > -float("inf"), top[batch, r], 0.0)
+    weight = cora.exp(X[batch, r, c] - shift)
+    total = cora.compute("total", [batch, r], cora.sum(weight, over=c))
+    mixed = cora.sum(weight * V[batch, c, e], over=c) / cora.maximum(total[batch, r], 0.5)
+    Y = cora.compute("Y", [batch, r, e], mixed)
+
+    def warps(s: cora.Schedule) -> cora.Schedule:
+        s = s.split(Y, r, 3, names=("ro", "warp")).split(Y, c, 64, names=("co", "ci")).split(Y, "ci", 32)
+        s = s.reorder(Y, batch, "ro", "warp", "co", "ci_o", "ci_i", e).online(Y, "co", top, total)
+        for t in (top, total):
+            s = s.split(t, c, 32, names=("turn", "lane")).bind(t, "lane", "threadIdx.x")
+        s = s.bind(Y, "ci_i", "threadIdx.x").bind(Y, "warp", "threadIdx.y")
+        return s.bind(Y, batch, "blockIdx.x").bind(Y, "ro", "blockIdx.y")
+
+    def blocks(s: cora.Schedule) -> cora.Schedule:
+        s = s.split(Y, r, 3, names=("ro", "row")).split(Y, c, 16, names=("co", "ci"))
+        s = s.reorder(Y, batch, "ro", "co", "row", e, "ci").online(Y, "co", top, total)
+        for t in (top, total):
+            s = s.reorder(t, r, c).set_scope(t, "shared").bind(t, r, "threadIdx.y")
+        for name in ("top_before", "total_before", "top_factor"):
+            s = s.set_scope(name, "shared").bind(name, r, "threadIdx.y")
+        s = s.bind(Y, "row", "threadIdx.y").bind(Y, e, "threadIdx.x")
+        return s.bind(Y, batch, "blockIdx.x")
+
+    return Case("running_softmax", (Y,), _batches(16, 64), {"warps": warps, "blocks": blocks})
+
+
 def ragged_softmax(threads: int) -> Case:
     """Softmax along a ragged row by one block, through memory that the block's threads share by barriers."""
     X = cora.placeholder("X", [batch, pos])
@@ -205,6 +237,7 @@ def split_pieces() -> Case:
 CASES: tuple[Case, ...] = (
     softmax("softmax_64", 64),
     softmax("softmax_40", 40),
+    running_softmax(),
     ragged_softmax(32),
     replace(ragged_softmax(128), ulps=8),
     mirror(),

@@ -36,6 +36,7 @@ BOUNDS = {
     "vgemm_padded": Bound(128, 2, 0.88, "LDGSTS.128"),
     "trmm": Bound(128, 2, 0.86),
     "attention": Bound(96, 5, 0.755, "LDGSTS.128", computes=True),
+    "attention_flash": Bound(128, 4, 0.84, "LDGSTS.128"),
     "layer_norm": Bound(48, 8, 0.0),
 }
 #: Multiply-adds of the main loop of a product: at least half a step of 16, of 8 x 4 elements a thread.

@@ -66,6 +66,16 @@ class Schedules:
             depth = choices.pick(["", "", ", depth=1", ", depth=1", ", depth=2"])
             self._try(f'hfuse("{pair[0]}", "{pair[1]}"{depth})')
 
+    def step(self, step: str) -> bool:
+        """One given step; whether it is legal."""
+        return self._try(step)
+
+    def steps_of(self, operators: list[str]) -> None:
+        """A few random steps for some operators."""
+        for op in operators:
+            for _ in range(self.choices.integer(0, 3)):
+                self._step(op)
+
     def _store(self, tensor: Tensor) -> None:
         """Dims split, fused and padded in storage, and their order."""
         choices, name = self.choices, tensor.name
