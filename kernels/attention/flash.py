@@ -21,6 +21,8 @@ COLUMN_THREADS = 8
 ROWS = 64
 #: Keys of a tile.
 KEYS = 32
+#: Elements of a value in a tile at most.
+WIDEST = 128
 #: Steps of a product between two barriers.
 DEPTH = 16
 
@@ -67,10 +69,15 @@ def flash(program: Program, *, queries: str = "Q", values: str = "V") -> cora.Sc
     return s if p.lse is None else _lse(s, p.lse.name)
 
 
+def fits(program: Program) -> bool:
+    """Whether `flash` takes a program: sums that another kernel reads, for lse, must run in one block of threads."""
+    return program.lse is None or program.spec.value_size <= WIDEST
+
+
 def _columns(p: Program) -> int:
-    """Elements of a value in a tile. Sums that are read by another kernel must run in one block."""
-    width = 64 if p.spec.value_size <= 64 else 128
-    if p.lse is not None and p.spec.value_size > width:
+    """Elements of a value in a tile."""
+    width = 64 if p.spec.value_size <= 64 else WIDEST
+    if not fits(p):
         raise UnsupportedError(
             f"attention: flash computes lse for values of up to {width} elements; got {p.spec.value_size}: use the "
             "variant 'stored'"

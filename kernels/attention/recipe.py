@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
+import cora
 from cora.kernels.attention import cuda, flash, schedules
 from cora.kernels.attention.definition import Attention, Program, define, packed_qkv, separate
 from cora.kernels.registry import Recipe, Variant
@@ -22,6 +23,12 @@ def _define(
     return define(kind, packed_qkv if packed else separate)
 
 
+def _suited(program: Program, *, queries: str = "Q", values: str = "V") -> cora.Schedule:
+    """`flash` where it takes the program."""
+    make = flash.flash if flash.fits(program) else cuda.stored
+    return make(program, queries=queries, values=values)
+
+
 ATTENTION = Recipe(
     "attention",
     "attention of ragged sequences",
@@ -37,6 +44,9 @@ ATTENTION = Recipe(
             ),
             "cuda": MappingProxyType(
                 {
+                    "suited": Variant(
+                        _suited, "`flash`, or `stored` for values of more than 128 elements with lse"
+                    ),
                     "flash": Variant(
                         flash.flash, "one kernel: scores stay on the chip, the maximum runs along keys"
                     ),

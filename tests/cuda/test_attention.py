@@ -11,6 +11,7 @@ import pytest
 import cora
 from cora.kernels.attention import cuda, flash
 from cora.kernels.attention.definition import Attention, define, packed_qkv
+from cora.kernels.attention.recipe import ATTENTION
 from tests.kernels import reference
 from tests.reference import assert_matches
 
@@ -127,3 +128,13 @@ def test_sums_that_several_blocks_continue_are_refused() -> None:
     s = flash.flash(define(kind(1, 1, 8, 132)))
     with pytest.raises(cora.ScheduleError, match="'top' is the same for several iterations of 'part'"):
         cora.build(s.set_scope("top", "memory"), "cuda")
+
+
+def test_the_default_takes_every_kind() -> None:
+    chosen = ATTENTION.variant("cuda").make
+    for spec, made in (
+        (kind(1, 1, 8, 132, lse=True), cuda.stored),
+        (kind(1, 1, 8, 128, lse=True), flash.flash),
+    ):
+        program = define(spec)
+        assert chosen(program) == made(program)

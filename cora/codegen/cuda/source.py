@@ -23,6 +23,7 @@ _LOCK: Final = threading.Lock()
 #: Blocks of so many threads are compiled so that two fit on a multiprocessor, one computing while the other waits: for
 #: 128 registers a thread, which the compiler's own choice may exceed.
 _LARGE_BLOCKS: Final = range(192, 257)
+_REGISTERS_OF_MULTIPROCESSOR: Final = 1 << 16
 #: Where it is set, TVM prints the source and compiles nothing.
 _PRINT_ONLY: Final = "TVM_COMPILE_FORCE_FALLBACK"
 
@@ -41,9 +42,15 @@ def cuda_source(launches: Sequence[Launch], target: CudaTarget) -> tuple[str, st
     text = str(module.inspect_source("cuda"))
     for launch in launches:
         if launch.threads in _LARGE_BLOCKS:
-            bounds = f"__launch_bounds__({launch.threads}"
-            text = text.replace(f"{bounds}) {launch.name}(", f"{bounds}, 2) {launch.name}(")
+            text = with_registers(text, launch)
     return HELPERS + text, tir
+
+
+def with_registers(source: str, launch: Launch) -> str:
+    """The source with room for 128 registers in each thread of a kernel, if it leaves the choice to the compiler."""
+    blocks = _REGISTERS_OF_MULTIPROCESSOR // (128 * launch.threads)
+    bounds = f"__launch_bounds__({launch.threads}"
+    return source.replace(f"{bounds}) {launch.name}(", f"{bounds}, {max(blocks, 1)}) {launch.name}(")
 
 
 @contextmanager

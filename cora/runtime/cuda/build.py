@@ -68,7 +68,10 @@ def _compile(
     describe: Callable[[Schedule], str],
 ) -> tuple[CudaArtifact, str]:
     """The artifact and the TIR."""
-    from cora.codegen.cuda.source import cuda_source  # imports TVM, which a cached kernel does not need
+    from cora.codegen.cuda.source import (
+        cuda_source,
+        with_registers,
+    )  # imports TVM, which a cached kernel does not need
 
     lowered = lower(scheduled, settings, kernel_name(scheduled.outputs), gpu=True)
     base = make_artifact(lowered, repr(scheduled), describe(scheduled), f"{target.key}|{host.key}")
@@ -76,7 +79,13 @@ def _compile(
     checks: tuple[Launch, ...] = () if lowered.check is None else launches(lowered.check)
     every = (*own, *checks)
     source, tir = cuda_source(every, target) if every else ("", "")
-    cubin = compile_cubin(source, target.arch, {launch.name: launch.threads for launch in every})
+    threads = {launch.name: launch.threads for launch in every}
+    cubin = compile_cubin(source, target.arch, threads)
+    spilling = {taken.kernel for taken in cubin.resources if taken.spills}
+    if spilling:  # the compiler has preferred more blocks at once
+        for launch in every:
+            source = with_registers(source, launch) if launch.name in spilling else source
+        cubin = compile_cubin(source, target.arch, threads)
     calls = make_calls(lowered.kernel, base.kernel, own)
     check_calls: tuple[Call, ...] = ()
     if lowered.check is not None and base.check is not None:
