@@ -14,6 +14,7 @@ The truly best candidate is then measured against the default schedule on batche
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -393,6 +394,7 @@ def _rows(kernel: str, q: Quality, threads: int) -> list[Row]:
     return [
         Row(EXPERIMENT, variant, kernel, 0, TARGET, threads, metric, value, unit)
         for variant, metric, value, unit in values
+        if not math.isnan(value)
     ]
 
 
@@ -414,7 +416,8 @@ def _table(found: dict[str, Quality]) -> Table:
             f"{within(q.exhaustive):.0f} %",
             f"{within(q.informed):.0f} %",
             f"{q.agree_percent:.0f} %",
-            f"{q.tie_percent:.0f} %, {np.mean(q.tied):.1f}, {q.held_percent:.0f} %, {q.tie_loss:.1f} %",
+            f"{q.tie_percent:.0f} %, {np.mean(q.tied):.1f}, {q.held_percent:.0f} %, "
+            + ("-" if math.isnan(q.tie_loss) else f"{q.tie_loss:.1f} %"),
             f"{100 * q.samples_share:.0f} %",
             f"{q.best_cost:.3f}",
             ", ".join(f"{middle:.3f}" for middle, _, _ in q.holdout),
