@@ -36,7 +36,7 @@ from cora.kernels.triangular import TRMM
 
 EXPERIMENT = "builds"
 ROOT = Path(__file__).resolve().parent.parent
-SAMPLES, QUICK_SAMPLES = 7, 3
+SAMPLES, QUICK_SAMPLES = 7, 1
 
 
 def _layer() -> object:
