@@ -20,6 +20,7 @@ import cora
 import cora.kernels
 from cora import KernelCall
 from cora.codegen import build as build_module
+from cora.kernels.gemm import Blocking
 from cora.prelude import status
 from cora.runtime.deploy import cora_deploy, manifest, write
 from cora.runtime.deploy.cora_deploy import DeployError
@@ -426,7 +427,8 @@ class TestPacking:
 
     def test_weights_in_panels(self, tmp_path: Path) -> None:
         recipe = cora.kernels.RECIPES["linear"]
-        own = recipe.build(definition={"features_in": 5, "features_out": 70})
+        blocking = Blocking(rows=6, columns=64, column_block=512)
+        own = recipe.build(definition={"features_in": 5, "features_out": 70}, schedule={"blocking": blocking})
         program = loaded(tmp_path, own)
         rng = np.random.default_rng(0)
         X, W = rng.standard_normal((8, 5), np.float32), rng.standard_normal((5, 70), np.float32)
