@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 from unittest import mock
@@ -27,6 +24,7 @@ import cora.lower.pipeline as pipeline
 from benchmarks.long_schedule import forty_steps
 from benchmarks.options import TARGET, Options
 from benchmarks.plots import grouped_bars
+from benchmarks.processes import output_of
 from benchmarks.results import Row, write_results
 from benchmarks.transformer import LAYER
 from cora.kernels.attention.recipe import ATTENTION
@@ -35,7 +33,6 @@ from cora.kernels.gemm import LINEAR, VGEMM
 from cora.kernels.triangular import TRMM
 
 EXPERIMENT = "builds"
-ROOT = Path(__file__).resolve().parent.parent
 SAMPLES, QUICK_SAMPLES = 7, 1
 
 
@@ -122,13 +119,6 @@ def _in_new_process(name: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="cora-bench-") as folder:
         code = f"import json; from benchmarks.builds import sample; print(json.dumps(sample({name!r})))"
         environment = {**os.environ, "XDG_CACHE_HOME": folder}
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            check=True,
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-    measured: dict[str, float] = json.loads(done.stdout)
+        printed = output_of("-c", code, environment=environment)
+    measured: dict[str, float] = json.loads(printed)
     return measured

@@ -26,6 +26,7 @@ from benchmarks.transformer import (
     check,
     geomean,
     layer_flops,
+    measured,
     paper,
     peak_gflops,
     random_tokens,
@@ -44,15 +45,7 @@ def run(options: Options, console: Console) -> bool:
     torch_encoder.keep_memory()
     layer = EncoderLayer(LAYER, LayerWeights.random(LAYER))
     peak = peak_gflops(options.threads)
-    found: list[Row] = []
-    right = True
-    for case in cases(options):
-        measured, wrong = _measure(case, layer, options, peak)
-        for name in wrong:
-            console.print(f"[red]{case.label}: {name} gives another result[/red]")
-        found += measured
-        right = right and not wrong
-        console.print(f"{case.label}: done", style="dim")
+    found, right = measured(cases(options), lambda case: _measure(case, layer, options, peak), console)
     _, csv_path = write_results(options.out, found)
     compared = any(r.metric == "layer_over_cora" for r in found)
     metric, ylabel = ("layer_over_cora", "time over cora") if compared else ("layer", "ms")

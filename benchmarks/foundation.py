@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +29,7 @@ from benchmarks.fused_tables import FRESH_MEMORY, KEPT_MEMORY, table_times_in_ne
 from benchmarks.options import TARGET, Options
 from benchmarks.peaks import NumpyStream
 from benchmarks.plots import share_of_targets
+from benchmarks.processes import output_of
 from benchmarks.programs import first_program, twice
 from benchmarks.results import Row, write_results
 from benchmarks.timer import Timing, measure, ratio
@@ -46,7 +45,6 @@ BATCH_SIZE = 128
 BATCHES = 50
 #: Kernels are compiled anew: what is measured is the code as it is now.
 UNCACHED = cora.Settings(cache=False)
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,15 +245,7 @@ def _processes(options: Options, scale: Scale, folder: Path) -> list[Row]:
     environment["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
 
     def start(code: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            check=True,
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        return done.stdout
+        return output_of("-c", code, environment=environment)
 
     def cached_start() -> None:
         reports.append(json.loads(start(program)))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.processes import output_of
 from benchmarks.programs import twice
 from benchmarks.timer import Timing, measure
 from cora.ir.ufun import fusion_maps, scan
@@ -73,16 +73,13 @@ def table_times_in_new_process(
     lengths: npt.NDArray[np.int32], repeats: int, memory: dict[str, str]
 ) -> TableTimes:
     """`table_times` in a new process with the C library's memory as in FRESH_MEMORY or KEPT_MEMORY."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.fused_tables"],
-        input=json.dumps([lengths.tolist(), repeats]),
-        check=True,
-        cwd=ROOT,
-        env={**os.environ, **memory},
-        stdout=subprocess.PIPE,
-        text=True,
+    printed = output_of(
+        "-m",
+        "benchmarks.fused_tables",
+        environment={**os.environ, **memory},
+        given=json.dumps([lengths.tolist(), repeats]),
     )
-    native, numpy, entries, wrong = json.loads(done.stdout)
+    native, numpy, entries, wrong = json.loads(printed)
     return TableTimes(Timing.of(tuple(native)), Timing.of(tuple(numpy)), entries, wrong)
 
 

@@ -26,6 +26,7 @@ from benchmarks.transformer import (
     cases,
     check,
     geomean,
+    measured,
     row,
     rows,
     table,
@@ -48,14 +49,11 @@ def run(options: Options, console: Console) -> bool:
         OWN: kernel_of(kind(causal="bottom-right")),
         SQUARE: kernel_of(kind(mask=lambda at: at.j < at.i + 1)),
     }
-    found: list[Row] = []
-    right = True
-    for case in cases(options, quick=("mnli", "squad"), datasets=("mnli", "race")):
-        measured, wrong = _measure(case, kernels, options)
-        for name in wrong:
-            console.print(f"[red]{case.label}: {name} gives another result[/red]")
-        found += measured
-        right = right and not wrong
+    found, right = measured(
+        cases(options, quick=("mnli", "squad"), datasets=("mnli", "race")),
+        lambda case: _measure(case, kernels, options),
+        console,
+    )
     _, csv_path = write_results(options.out, found)
     picture = by_case(
         csv_path, csv_path.with_suffix(".png"), metric="sdpa_over_cora", ylabel="time over cora"

@@ -28,6 +28,7 @@ from benchmarks.transformer import (
     cases,
     check,
     geomean,
+    measured,
     paper,
     projection_flops,
     random_tokens,
@@ -80,14 +81,7 @@ def run(options: Options, console: Console) -> bool:
     """Run it: a table on `console`; rows and a plot in `options.out`. False if a result is wrong."""
     torch_encoder.keep_memory()
     module = MultiHeadAttention()
-    found: list[Row] = []
-    right = True
-    for case in cases(options):
-        measured, wrong = _measure(case, module, options)
-        for name in wrong:
-            console.print(f"[red]{case.label}: {name} gives another result[/red]")
-        found += measured
-        right = right and not wrong
+    found, right = measured(cases(options), lambda case: _measure(case, module, options), console)
     _, csv_path = write_results(options.out, found)
     picture = by_case(csv_path, csv_path.with_suffix(".png"), metric="mha_over_cora", ylabel="time over cora")
     _show(found, options, console)

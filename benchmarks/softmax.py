@@ -18,7 +18,7 @@ from benchmarks.peers.rows import softmax_ways
 from benchmarks.peers.torch_encoder import keep_memory
 from benchmarks.plots import by_case
 from benchmarks.results import Row, write_results
-from benchmarks.transformer import LAYER, OWN, Call, Case, cases, check, row, rows, table, times
+from benchmarks.transformer import LAYER, OWN, Call, Case, cases, check, measured, row, rows, table, times
 
 EXPERIMENT = "softmax"
 BATCH_SIZES = (4, 16)
@@ -30,14 +30,11 @@ def run(options: Options, console: Console) -> bool:
     """Run it: a table on `console`; rows and a plot in `options.out`. False if a result is wrong."""
     keep_memory()
     kernel = cora.build(softmax())
-    found: list[Row] = []
-    right = True
-    for case in cases(options, quick=("race",), datasets=("race",), batch_sizes=BATCH_SIZES):
-        measured, wrong = _measure(case, kernel, options)
-        for name in wrong:
-            console.print(f"[red]{case.label}: {name} gives another result[/red]")
-        found += measured
-        right = right and not wrong
+    found, right = measured(
+        cases(options, quick=("race",), datasets=("race",), batch_sizes=BATCH_SIZES),
+        lambda case: _measure(case, kernel, options),
+        console,
+    )
     _, csv_path = write_results(options.out, found)
     picture = by_case(
         csv_path, csv_path.with_suffix(".png"), metric="softmax_over_cora", ylabel="time over cora"

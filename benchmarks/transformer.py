@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from rich.console import Console
 from rich.table import Column, Table
 
 from benchmarks.fma import FmaPeak
@@ -137,6 +138,25 @@ def check(name: str, result: Array, expected: Array, tolerance: float = 2e-4) ->
     """Whether two ways agree, relative to the largest value."""
     largest = float(np.abs(expected).max(initial=0.0))
     return bool(np.abs(result - expected).max(initial=0.0) <= tolerance * max(largest, 1.0))
+
+
+def measured(
+    batches: Iterable[Case], measure_one: Callable[[Case], tuple[list[Row], list[str]]], console: Console
+) -> tuple[list[Row], bool]:
+    """The rows of all batches, and whether all results are right.
+
+    measure_one: gives the rows of a batch, and the names of the ways whose results are wrong.
+    """
+    found: list[Row] = []
+    right = True
+    for case in batches:
+        made, wrong = measure_one(case)
+        for name in wrong:
+            console.print(f"[red]{case.label}: {name} gives another result[/red]")
+        console.print(f"{case.label}: done", style="dim")
+        found += made
+        right = right and not wrong
+    return found, right
 
 
 def peak_gflops(threads: int) -> float:

@@ -8,7 +8,6 @@ from itertools import pairwise
 
 from cora.errors import ScheduleError
 from cora.ir.expr import Expr, Reduce
-from cora.ir.simplify import simplify
 from cora.ir.stmt import PIPELINES, LoopKind, Stmt
 from cora.ir.tensor import Tensor
 from cora.ir.visit import free_vars
@@ -19,7 +18,7 @@ from cora.lower.guards import Guards
 from cora.lower.operation import Operation, make_operation, reduction_identity
 from cora.lower.threads import is_element
 from cora.schedule.nest import LoopNest, Running, State
-from cora.schedule.stage_steps import accesses_of
+from cora.schedule.stage_steps import accesses_of, not_fixed
 from cora.schedule.threads import is_bound
 
 
@@ -64,17 +63,14 @@ def _check_alone(where: str, nest: LoopNest, consumer: LoopNest) -> None:
     """What runs is not continued by two blocks of a grid, or by two threads that have no part of their own in it."""
     if nest.scratch or is_element(nest):
         return
-    fixed = {nest.values[d] for d in nest.tensor.dims}
-    for leaf in nest.around:
-        if not is_bound(leaf) or leaf.var in fixed:
-            continue
-        for dim, value in consumer.values.items():
-            if leaf.var in free_vars(value) and simplify(value) not in fixed:
-                raise ScheduleError(
-                    f"{where}: '{nest.name}' is the same for several iterations of '{leaf.name}', bound to "
-                    f"{leaf.kind.value} (its dims do not fix '{dim.name}'): they would continue one another's values; "
-                    "set_scope 'scratch'"
-                )
+    for leaf in filter(is_bound, nest.around):
+        dim = not_fixed(nest, leaf, consumer)
+        if dim is not None:
+            raise ScheduleError(
+                f"{where}: '{nest.name}' is the same for several iterations of '{leaf.name}', bound to "
+                f"{leaf.kind.value} (its dims do not fix '{dim.name}'): they would continue one another's values; "
+                "set_scope 'scratch'"
+            )
 
 
 def start_nest(nest: LoopNest) -> LoopNest:

@@ -7,14 +7,14 @@ from typing import get_args
 
 from cora.errors import CoraError, ScheduleError
 from cora.ir import dtypes
-from cora.ir.expr import Access, Const, Expr, cast
+from cora.ir.expr import Access, Const, Dim, Expr, cast
 from cora.ir.simplify import simplify
 from cora.ir.stmt import LoopKind
 from cora.ir.tensor import Tensor
 from cora.ir.visit import free_vars, substitute, transform, walk
 from cora.lang.check import check_body, reductions_of
 from cora.schedule.fused_rows import FusedRows, copy_of, fused_rows
-from cora.schedule.nest import LoopNest, State, initial_nest
+from cora.schedule.nest import Leaf, LoopNest, State, initial_nest
 from cora.schedule.regions import attached_nest, not_all_computed
 from cora.schedule.steps import CacheRead, ComputeAt, FillAtUse, Inline, Recompute, Scope, SetScope
 from cora.storage.layout import Layout
@@ -298,6 +298,20 @@ def _redirected(
     return Tensor(reader.name, reader.dims, reader.dtype, new)
 
 
+def not_fixed(nest: LoopNest, leaf: Leaf, consumer: LoopNest) -> Dim | None:
+    """A dim that a loop around an attached operator determines in the consumer, and its own dims do not fix.
+
+    None: different iterations of the loop compute different elements.
+    """
+    fixed = {nest.values[d] for d in nest.tensor.dims}
+    if leaf.var in fixed:
+        return None
+    for dim, value in consumer.values.items():
+        if leaf.var in free_vars(value) and simplify(value) not in fixed:
+            return dim
+    return None
+
+
 def check_attached(nest: LoopNest, consumer: LoopNest) -> None:
     """Two iterations of a parallel loop around an attached operator must not compute the same elements.
 
@@ -316,12 +330,9 @@ def check_attached(nest: LoopNest, consumer: LoopNest) -> None:
                 )
         if nest.scratch:
             continue  # each worker has its own
-        fixed = {nest.values[d] for d in nest.tensor.dims}
-        if leaf.var in fixed:
-            continue
-        for dim, value in consumer.values.items():
-            if leaf.var in free_vars(value) and simplify(value) not in fixed:
-                raise ScheduleError(
-                    f"compute_at: '{nest.tensor.name}' is the same for several iterations of the parallel loop "
-                    f"'{leaf.name}' of '{consumer.tensor.name}' (its dims do not fix '{dim.name}')"
-                )
+        dim = not_fixed(nest, leaf, consumer)
+        if dim is not None:
+            raise ScheduleError(
+                f"compute_at: '{nest.tensor.name}' is the same for several iterations of the parallel loop "
+                f"'{leaf.name}' of '{consumer.tensor.name}' (its dims do not fix '{dim.name}')"
+            )

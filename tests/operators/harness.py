@@ -46,9 +46,9 @@ class Batch:
         return ", ".join(f"{k}={list(v)}" for k, v in self.lengths.items()) + f" {dict(self.sizes)}"
 
 
-#: Values for the elements of a tensor at the given index tuples ([count, ndim]) of a batch.
 #: Of a product whose operands are rounded to tf32, each by 2^-11 of itself at most, as roundings of float32.
 TF32_ULPS = 2**14 + 8
+#: Values for the elements of a tensor at the given index tuples ([count, ndim]) of a batch.
 Fill = Callable[[np.random.Generator, Batch, Array], Array]
 
 
